@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +26,6 @@ from tests.process.patched import LOOPBACK_ALLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.process.harness import Place, Worker
 
@@ -478,3 +479,93 @@ def test_paths_lead_nowhere_else(any_cache: NodeCache) -> None:
         connection.request("GET", path)
         assert connection.getresponse().status == 404
         connection.close()
+
+
+def test_who_has_many_connections_leaves_the_others_theirs(caches: Callable[..., NodeCache]) -> None:
+    """From as many addresses as it likes: a namespace may have as many pods on a node."""
+    bounds = "inference_worker.node_cache.bounded_server"
+    cache = caches(patches={f"{bounds}:_CONNECTIONS": 16, f"{bounds}:_CONNECTIONS_OF_ONE": 1000})
+    held = [cache.connection() for _ in range(16)]
+    try:
+        told = []
+        for number, connection in enumerate(held):
+            digest = digest_of(str(number).encode())
+            connection.request("GET", path_of("greedy", digest), headers=headers_of("greedy", digest))
+            answer = connection.getresponse()
+            answer.read()
+            told.append(answer.status)
+
+        assert told.count(404) == 4 and set(told) == {404, 503}
+        assert cache.get(DIGEST)[0] == 404
+        # A connection counts for whom it speaks for.
+        held[0].request("GET", path_of("team", DIGEST), headers=headers_of("team", DIGEST))
+        assert held[0].getresponse().read() == b""
+        assert cache.get(digest_of(b"again"), namespace="greedy")[0] == 404
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def test_bytes_that_come_and_never_end_take_nobody_elses_share(caches: Callable[..., NodeCache]) -> None:
+    """Nobody knows before their end whether they are a model."""
+    cache = caches(limit=16 << 20)
+    junk, own = bundle({"m": os.urandom(15 << 20)}), os.urandom(6 << 20)
+    digest = digest_of(b"nothing has this digest")
+    with socket.create_connection(("127.0.0.1", cache.port), 20) as greedy:
+        head = f"PUT {path_of('greedy', digest)} HTTP/1.1\r\nContent-Length: {len(junk)}\r\n"
+        greedy.sendall(f"{head}Authorization: Bearer {token(KEY, 'greedy', digest)}\r\n\r\n".encode() + junk[:-1])
+        until(lambda: on_disk(cache) >= 14 << 20, "the bytes that never end")
+
+        cache.keep({"m": own}, digest_of(own))
+
+        assert on_disk(cache) <= 16 << 20
+        greedy.sendall(junk[-1:])
+        assert b" 507 " in greedy.recv(4096)
+    assert cache.get(digest, namespace="greedy")[0] == 404
+
+
+def test_who_reads_for_ever_what_has_given_way_fills_no_disk(caches: Callable[..., NodeCache]) -> None:
+    """A file without a name keeps its room while somebody reads it: else a namespace has any number of them."""
+    cache = caches(limit=32 << 20)
+    readers = []
+    try:
+        for _ in range(4):
+            body = os.urandom(24 << 20)
+            cache.keep({"m": body}, digest_of(body))
+            raw = socket.socket()
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", cache.port))
+            raw.sendall(f"GET {path_of('team', digest_of(body))} HTTP/1.1\r\n{authorization(digest_of(body))}\r\n\r\n".encode())
+            assert raw.recv(64)
+            readers.append(raw)
+
+        assert on_disk(cache) <= 32 << 20
+        # Who reads it hears that it has ended early, and fetches it from its store.
+        readers[0].settimeout(20)
+        while readers[0].recv(1 << 20):
+            pass
+    finally:
+        for raw in readers:
+            raw.close()
+
+
+def on_disk(cache: NodeCache) -> int:
+    """What the cache takes of its volume, also in files that have no name any more."""
+    opened = [one for one in Path(f"/proc/{cache.process.pid}/fd").iterdir() if is_in(one, cache.folder)]
+    taken: dict[int, int] = {}
+    for path in [*opened, *cache.folder.rglob("*")]:
+        try:
+            found = path.stat()
+        except OSError:
+            # It has gone meanwhile.
+            continue
+        if S_ISREG(found.st_mode):
+            taken[found.st_ino] = found.st_blocks * 512
+    return sum(taken.values())
+
+
+def is_in(descriptor: Path, folder: Path) -> bool:
+    try:
+        return str(descriptor.readlink()).startswith(str(folder))
+    except OSError:
+        return False

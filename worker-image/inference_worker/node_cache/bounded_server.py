@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 _CONNECTIONS = 256
 _CONNECTIONS_OF_ONE = 8
+# A namespace has at most this part of them: it may have any number of addresses.
+_NAMESPACES = 4
 # For a request's head.
 HEAD_SECONDS = 10.0
 
@@ -55,6 +57,7 @@ class BoundedServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         self.deadlines = Deadlines()
         self._open: Counter[str] = Counter()
+        self._speaks_for: dict[socket.socket, str] = {}
         self._lock = threading.Lock()
         super().__init__(address, handler)
 
@@ -67,6 +70,17 @@ class BoundedServer(ThreadingHTTPServer):
             self._open[who] += 1
         self.deadlines.set(request, HEAD_SECONDS)
         return True
+
+    def speak_for(self, connection: socket.socket, namespace: str | None) -> bool:
+        """Count a connection for a namespace, or for none; whether the namespace may have one more."""
+        with self._lock:
+            self._speaks_for.pop(connection, None)
+            if namespace is None:
+                return True
+            if list(self._speaks_for.values()).count(namespace) >= _CONNECTIONS // _NAMESPACES:
+                return False
+            self._speaks_for[connection] = namespace
+            return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer a connection to its end."""

@@ -21,7 +21,7 @@ class Store(Protocol):
         ...
 
     def keep(self, incoming: Path, folder: str, digest: str, size: int, head: bytes) -> None:
-        """Give a verified file its name. Raises OSError."""
+        """Give a verified file its name. Raises NotTakenError, OSError."""
         ...
 
 
@@ -39,7 +39,7 @@ class Place:
         self.store.reserve(self.path.name, self.folder, size)
 
     def keep(self, size: int, head: bytes) -> None:
-        """Keep what was written. Raises OSError."""
+        """Keep what was written. Raises NotTakenError, OSError."""
         self.store.keep(self.path, self.folder, self.digest, size, head)
 
 

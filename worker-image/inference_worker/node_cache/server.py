@@ -59,6 +59,7 @@ class Handler(BaseHTTPRequestHandler):
     def finish(self) -> None:
         """Let others fetch what this connection was to bring."""
         self._land()
+        self.server.speak_for(self.connection, None)
         super().finish()
 
     def do_GET(self) -> None:
@@ -151,6 +152,10 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._answer(HTTPStatus.FORBIDDEN)
             return None
+        if not self.server.speak_for(self.connection, namespace):
+            self.close_connection = True
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
+            return None
         return namespace, digest
 
     def _length(self, most: int) -> int | None:
@@ -201,7 +206,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(size))
         self.end_headers()
         self.wfile.flush()
-        self.metrics.sent_bytes += self.connection.sendfile(found)
+        sent = self.connection.sendfile(found)
+        self.metrics.sent_bytes += sent
+        # The model has given way meanwhile.
+        self.close_connection = self.close_connection or sent < size
         self._deadline(HEAD_SECONDS)
 
     def _deadline(self, seconds: float) -> None:

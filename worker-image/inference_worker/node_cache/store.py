@@ -6,11 +6,11 @@ A file has its name only once its bytes have the digest and are on the disk; wha
 import errno
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from math import inf
 from pathlib import Path
 from typing import BinaryIO
 
@@ -74,7 +74,7 @@ class ModelStore:
         return (self._folder(namespace), digest) in self._inodes
 
     def open(self, namespace: str, digest: str) -> BinaryIO | None:
-        """A model's bundle, which stays readable when the model gives way; None where the namespace has none."""
+        """A model's bundle, which ends early once the model gives way; None where the namespace has none."""
         key = self._folder(namespace), digest
         with self._lock:
             if (inode := self._inodes.get(key)) is None:
@@ -99,7 +99,8 @@ class ModelStore:
         with self._lock:
             self._number += 1
             path = self._root / _INCOMING / str(self._number)
-        folder = self._folder(namespace)
+            folder = self._folder(namespace)
+            self._coming[path.name] = folder, 0
         try:
             with _room_on_disk(), path.open("x+b") as file:
                 yield Incoming(Place(self, path, folder, digest), file)
@@ -114,27 +115,47 @@ class ModelStore:
     def reserve(self, name: str, folder: str, size: int) -> None:
         """Make room for `size` bytes of an incoming file. Raises NotTakenError."""
         with self._lock:
-            self._coming.pop(name, None)
-            coming = Counter[str]()
-            for whose, held in self._coming.values():
-                coming[whose] += held
+            self._require_coming(name)
+            del self._coming[name]
             dropped: tuple[int, ...] | None = ()
-            if self._size + coming.total() + size > self.limit:
-                kept = [Kept(i, frozenset(ns for ns, _ in f.names), f.size, f.used) for i, f in self._files.items()]
-                dropped = giving_way(kept, folder, coming=coming, more=size, limit=self.limit)
+            if self._size + sum(held for _, held in self._coming.values()) + size > self.limit:
+                dropped = self._giving_way(folder, size)
             if dropped is None:
                 text = f"{size} of {self.limit} bytes aren't free, or are other namespaces' share; raise nodeCache.sizeLimit"
                 raise NotTakenError(HTTPStatus.INSUFFICIENT_STORAGE, text)
             for inode in dropped:
-                self._drop(inode)
-                self.counts.given_way += 1
+                if inode < 0:
+                    self._end_incoming(str(-inode))
+                else:
+                    self._drop(inode)
+                    self.counts.given_way += 1
             self._coming[name] = folder, size
 
+    def _giving_way(self, folder: str, size: int) -> tuple[int, ...] | None:
+        """Inodes that give way to bytes of a namespace, and the numbers of others' incoming files, below zero."""
+        kept = [Kept(inode, frozenset(ns for ns, _ in file.names), file.size, file.used) for inode, file in self._files.items()]
+        own = sum(held for whose, held in self._coming.values() if whose == folder)
+        # They go last. Nobody knows of bytes that come whether they are a model, and whoever sends them may never end.
+        others = [Kept(-int(n), frozenset({whose}), held, inf) for n, (whose, held) in self._coming.items() if whose != folder]
+        return giving_way([*kept, *others], folder, coming={folder: own}, more=size, limit=self.limit)
+
+    def _end_incoming(self, name: str) -> None:
+        del self._coming[name]
+        # Its thread waits for bytes, and hears of it with the next ones.
+        with suppress(OSError):
+            os.truncate(self._root / _INCOMING / name, 0)
+
+    def _require_coming(self, name: str) -> None:
+        if name not in self._coming:
+            raise NotTakenError(HTTPStatus.INSUFFICIENT_STORAGE, "another namespace needs its own share; raise nodeCache.sizeLimit")
+
     def keep(self, incoming: Path, folder: str, digest: str, size: int, head: bytes) -> None:
-        """Give a verified file its name; one with the same bytes is shared instead. Raises OSError."""
+        """Give a verified file its name; one with the same bytes is shared instead. Raises NotTakenError, OSError."""
         key = folder, digest
         path = self._path(*key)
         with self._lock:
+            # It has no bytes any more where its room was needed.
+            self._require_coming(incoming.name)
             path.parent.mkdir(exist_ok=True)
             known = self._inodes.get(key)
             # What a worker brings although it was there was damaged: then no name keeps the old bytes.
@@ -165,9 +186,16 @@ class ModelStore:
     def _drop(self, inode: int) -> None:
         file = self._files.pop(inode)
         self._size -= file.size
-        for key in file.names:
-            self._inodes.pop(key, None)
-            self._path(*key).unlink(missing_ok=True)
+        with ExitStack() as opened:
+            data = None
+            with suppress(OSError):
+                data = opened.enter_context(self._path(*next(iter(file.names))).open("r+b"))
+            for key in file.names:
+                self._inodes.pop(key, None)
+                self._path(*key).unlink(missing_ok=True)
+            if data is not None:
+                # Whoever reads it would keep its room on the disk, and of any number of such files.
+                data.truncate(0)
 
     def _path(self, folder: str, digest: str) -> Path:
         return self._root / folder / digest.removeprefix("sha256:")

@@ -103,15 +103,58 @@ def test_what_was_brought_apart_is_not_shared_afterwards(tmp_path: Path) -> None
     assert not a_store(tmp_path).has("b", DIGEST)
 
 
-def test_a_model_that_gives_way_stays_readable_for_who_reads_it(tmp_path: Path) -> None:
+def test_a_model_that_gives_way_ends_early_for_who_reads_it(tmp_path: Path) -> None:
+    """Its worker hashes what it has got, and fetches the model itself."""
     store = a_store(tmp_path, limit=HEAD_BYTES + 2000)
     bring(store, "a")
     reading = store.open("a", DIGEST)
     bring(store, "a", os.urandom(1900))
 
     assert reading is not None and not store.has("a", DIGEST)
-    assert reading.read()[HEAD_BYTES:] == DATA
+    assert reading.read() == b"" and os.fstat(reading.fileno()).st_blocks == 0
     reading.close()
+
+
+def test_bytes_that_come_give_way_to_who_keeps_to_its_share(tmp_path: Path) -> None:
+    store = a_store(tmp_path, limit=3 * HEAD_BYTES)
+    junk = bytes(2 * HEAD_BYTES - 1)
+    with store.incoming("greedy", DIGEST) as greedy:
+        greedy.begin("m")
+        greedy.write(junk)
+        digest = bring(store, "a", b"small")
+        with pytest.raises(NotTakenError, match="another namespace"):
+            greedy.write(b"x")
+
+    assert store.has("a", digest)
+
+
+def test_bytes_that_have_given_way_are_never_kept(tmp_path: Path) -> None:
+    """All have come, and are right: what is on the disk is not."""
+    store = a_store(tmp_path, limit=2 * HEAD_BYTES)
+    data = bytes(HEAD_BYTES - 1)
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    with store.incoming("greedy", digest) as greedy:
+        greedy.begin("m")
+        greedy.write(data)
+        greedy.verify()
+        bring(store, "a", b"")
+        with pytest.raises(NotTakenError, match="another namespace"):
+            greedy.commit()
+
+    assert not store.has("greedy", digest) and store.used == HEAD_BYTES
+
+
+def test_who_keeps_to_its_share_loses_no_bytes_that_come(tmp_path: Path) -> None:
+    store = a_store(tmp_path, limit=2 * HEAD_BYTES + 600)
+    with store.incoming("a", DIGEST) as coming:
+        coming.begin("m")
+        coming.write(DATA)
+        with pytest.raises(NotTakenError):
+            bring(store, "greedy", bytes(1000))
+        coming.verify()
+        coming.commit()
+
+    assert store.has("a", DIGEST)
 
 
 def test_what_comes_without_a_length_is_bounded_all_the_same(tmp_path: Path) -> None:
