@@ -4,7 +4,9 @@ import msgspec
 import pytest
 
 from inference_operator.accelerators import Provisioning, default_classes
+from inference_operator.api import names
 from inference_operator.settings import Settings
+from tests.simulation.api import At
 from tests.simulation.autoscaler import SimulatedAutoscaler
 from tests.simulation.world import World
 
@@ -108,3 +110,25 @@ def test_a_job_that_is_deleted_leaves_no_placeholder() -> None:
     world.run(until=60)
 
     assert world.placeholders("due") == []
+
+
+@pytest.mark.parametrize("namespace", ["default", "theirs"])
+def test_a_forged_placeholder_that_waits_for_years_puts_nobodys_deadline_out_of_reach(namespace: str) -> None:
+    """Its owner is no job of its namespace, so that no job takes it away."""
+    world = growing()
+    labels = {
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_PLACEHOLDER: "nobody",
+        names.LABEL_ACCELERATOR: "gpu",
+        names.LABEL_JOB: "nobody",
+    }
+    owner = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": "x", "uid": "nobody", "controller": True}
+    meta = {"name": "forged", "labels": labels, "ownerReferences": [owner], "creationTimestamp": "2001-01-01T00:00:00Z"}
+    # No node will ever have so many.
+    container = {"name": "c", "resources": {"requests": {"nvidia.com/gpu": "99"}}}
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    forged = {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+    world.at(0.05, lambda: world.api.put(At("pods", namespace, "forged"), forged))
+    world.job("due", at=0.1, accelerator="gpu", deadline_at=200, deadlinePolicy="Firm")
+
+    assert world.run(until=240).final()["due"][:2] == ("Succeeded", "Met")

@@ -153,7 +153,7 @@ class SchedulingLoop:
         silent = self._silent()
         fleet = Fleet(
             self._nodes(),
-            tuple(self._store.pods.values()),
+            self._store.counted_pods,
             tuple(self._requests.values()),
             tuple(self._running.values()),
             tuple(warm for warm in self._pools.warm_workers(looks, blocked) if warm.pod not in silent),

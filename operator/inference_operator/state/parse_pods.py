@@ -40,6 +40,7 @@ class _PodSpec(RawStruct, frozen=True):
     overhead: dict[str, str] = msgspec.field(default_factory=dict)
     volumes: list[_PodVolume] = msgspec.field(default_factory=list)
     resources: RawAmounts = RawAmounts()
+    termination_grace_period_seconds: int | None = None
 
 
 class _Waiting(RawStruct, frozen=True):
@@ -107,6 +108,9 @@ def parse_pod(raw: Raw) -> Pod:
     if not is_ours(meta):
         return plain
     if names.LABEL_PLACEHOLDER in meta.labels:
+        if pod.spec.termination_grace_period_seconds != 0:
+            # Its room doesn't count as taken, because it makes way at once: somebody else's may run on for years.
+            return plain
         bound = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "True"), None)
         return replace(
             plain,

@@ -11,6 +11,7 @@ from inference_operator.api import names
 from inference_operator.api.job import KIND
 from inference_operator.api.job_status import Placement
 from inference_operator.api.model import KIND as MODEL_KIND
+from inference_operator.api.schema import API_VERSION
 
 PLACEMENT: TypeAdapter[Placement] = TypeAdapter(Placement)
 
@@ -23,6 +24,7 @@ class RawOwner(RawStruct, frozen=True):
     """meta/v1 OwnerReference."""
 
     uid: str
+    api_version: str = ""
     kind: str = ""
     controller: bool = False
 
@@ -63,10 +65,13 @@ Raw = Mapping[str, Any]
 
 
 def is_ours(meta: RawMeta) -> bool:
-    """Labels can be written by anybody with a pod; what the pod is must also stand in its owner reference."""
+    """Labels can be written by anybody with a pod; what the pod is must also stand in its owner reference.
+
+    So can that. One of our group and kind is collected where there is no such owner; one of an unknown group stays for ever.
+    """
     uid = names.owner_uid(meta.labels)
     kind = KIND if names.LABEL_JOB_UID in meta.labels or names.LABEL_PLACEHOLDER in meta.labels else MODEL_KIND
-    owned = any(o.controller and o.kind == kind and o.uid == uid for o in meta.owner_references)
+    owned = any(o.controller and o.api_version == API_VERSION and o.kind == kind and o.uid == uid for o in meta.owner_references)
     return uid is not None and owned and meta.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
 
 

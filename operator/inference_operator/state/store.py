@@ -300,7 +300,20 @@ class Store:
     @property
     def placeholders(self) -> tuple[Pod, ...]:
         """The placeholder pods of all jobs."""
-        return tuple(self.pods[key] for keys in self._placeholders_of.values() for key in keys)
+        return tuple(self.pods[key] for uid, keys in self._placeholders_of.items() for key in keys if self._has_job(uid, key))
+
+    @property
+    def counted_pods(self) -> tuple[Pod, ...]:
+        """All pods. What says to be a placeholder, and is of no job of its namespace, takes its room: nobody makes it give way."""
+        forged = {key for uid, keys in self._placeholders_of.items() for key in keys if not self._has_job(uid, key)}
+        if not forged:
+            return tuple(self.pods.values())
+        return tuple(replace(pod, placeholder=None) if key in forged else pod for key, pod in self.pods.items())
+
+    def _has_job(self, uid: str, pod: Key) -> bool:
+        # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
+        job = self.job_key(uid)
+        return job is not None and job.namespace == pod.namespace
 
     def autoscalers_of(self, key: Key) -> tuple[Autoscaler, ...]:
         """The HPAs that scale a job, and whichever has the name that ours would have."""

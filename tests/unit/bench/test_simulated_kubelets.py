@@ -17,7 +17,12 @@ def a_pod(*, ours: bool = True) -> dict:
     mine = {LABEL_JOB: "digits", LABEL_JOB_UID: "job-uid", LABEL_MANAGED_BY: MANAGED_BY}
     labels = mine if ours else {"batch.kubernetes.io/job-name": "digits"}
     meta = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "labels": labels}
-    owner = {"uid": "job-uid", "kind": "InferenceJob" if ours else "Job", "controller": True}
+    owner = {
+        "apiVersion": "inference.myorg/v1" if ours else "batch/v1",
+        "uid": "job-uid",
+        "kind": "InferenceJob" if ours else "Job",
+        "controller": True,
+    }
     return {"metadata": meta | {"ownerReferences": [owner]}, "spec": {"nodeName": "cpu-0", "containers": []}}
 
 

@@ -327,7 +327,7 @@ def test_an_hpa_wakes_the_job_that_it_scales() -> None:
 def test_an_edit_of_our_hpa_wakes_its_job_and_of_anothers_does_not() -> None:
     taken = Taken()
     taken.informer.job(a_raw_job(), gone=False)
-    owner = {"kind": "InferenceJob", "name": "job", "uid": "uid-of-job", "controller": True}
+    owner = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": "job", "uid": "uid-of-job", "controller": True}
     labels = {names.LABEL_JOB_UID: "uid-of-job", names.LABEL_MANAGED_BY: names.MANAGED_BY}
     woken = []
     for version, (ours, most) in enumerate([(True, 4), (True, 4), (True, 40), (False, 4), (False, 40)], start=1):

@@ -39,7 +39,12 @@ def raw_worker(state: Raw | None = None, *, labels: dict[str, str] | None = None
         container({"cpu": "1"}),
         labels={**ours, **(labels or {})},
         ownerReferences=[
-            {"kind": "InferenceJob", "uid": (labels or {}).get(names.LABEL_JOB_UID, "uid-of-job"), "controller": True}
+            {
+                "apiVersion": "inference.myorg/v1",
+                "kind": "InferenceJob",
+                "uid": (labels or {}).get(names.LABEL_JOB_UID, "uid-of-job"),
+                "controller": True,
+            }
         ],
         annotations=annotations or {},
         status={"containerStatuses": statuses, **status},

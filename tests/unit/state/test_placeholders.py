@@ -4,6 +4,9 @@ import copy
 import json
 from typing import Any
 
+import pytest
+
+from inference_operator.api import names
 from inference_operator.state.objects import Placeholder, Pod
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.state.store import Store
@@ -52,13 +55,46 @@ def test_a_label_alone_makes_no_placeholder() -> None:
     assert parse_pod(forged).placeholder is None
 
 
+def test_an_owner_that_is_never_collected_makes_no_placeholder() -> None:
+    """The garbage collector doesn't know its group: the pod would stay for ever, and be the oldest that waits."""
+    forged = raw()
+    forged["metadata"]["ownerReferences"][0]["apiVersion"] = "nobody.example.com/v1"
+
+    assert parse_pod(forged).placeholder is None
+
+
+@pytest.mark.parametrize("seconds", [None, 30, 10**9])
+def test_one_that_need_not_end_at_once_is_no_placeholder(seconds: int | None) -> None:
+    """It could run for years, on room that counts as free."""
+    forged = raw()
+    forged["spec"]["terminationGracePeriodSeconds"] = seconds
+
+    assert parse_pod(forged).placeholder is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"namespace": "theirs"}, {"labels": {names.LABEL_PLACEHOLDER: "nobody"}}],
+    ids=["another namespace's job", "no job"],
+)
+def test_one_of_no_job_of_its_namespace_asks_for_no_node_and_takes_its_room(change: dict[str, Any]) -> None:
+    forged = raw()
+    labels = {**forged["metadata"]["labels"], **change.get("labels", {})}
+    forged["metadata"] |= {**change, "labels": labels}
+    forged["metadata"]["ownerReferences"][0]["uid"] = labels[names.LABEL_PLACEHOLDER]
+    store = a_store(parse_pod(forged))
+
+    assert store.placeholders == ()
+    assert [pod.placeholder for pod in store.counted_pods] == [None]
+
+
 def test_a_job_has_its_placeholders_apart_from_its_workers_until_they_are_gone() -> None:
     pod = parse_pod(raw())
     store = a_store(pod)
     seen = store.observe(JOB.key)
 
     assert seen is not None and (seen.placeholders, seen.pods) == ((pod,), ())
-    assert pod in store.placeholders
+    assert pod in store.placeholders and store.counted_pods == (pod,)
     store.drop_pod(pod.key, pod.uid)
     assert (*store.placeholders, *store.placeholders_of(JOB.uid)) == ()
 
