@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "examples" / "manifests"
 SYSTEM = "inference-system"
 RELEASE = "inference-operator"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Manifest = dict[str, Any]
 
@@ -102,8 +104,26 @@ def wait_for(condition: Callable[[], bool], what: str, *, seconds: float = 60) -
 
 
 def local() -> Kubectl:
-    """Kubectl on the local cluster."""
-    return Kubectl(Path(os.environ.get("KUBECONFIG") or default_layout().kubeconfig))
+    """Kubectl on the local cluster. Raises RuntimeError where KUBECONFIG leads elsewhere: callers upgrade it and delete jobs."""
+    made = default_layout().kubeconfig
+    path = Path(os.environ.get("KUBECONFIG") or made)
+    if path not in (made, kind.KUBECONFIG) and (server := server_of(path)) not in _LOOPBACK:
+        raise RuntimeError(
+            f"KUBECONFIG={path} leads to {server}, which is no cluster of this machine: this would install the operator there and "
+            "delete InferenceJobs. Unset KUBECONFIG, or start a cluster by `make cluster`"
+        )
+    return Kubectl(path)
+
+
+def server_of(kubeconfig: Path) -> str:
+    """The host that a kubeconfig's current context leads to. Raises RuntimeError."""
+    try:
+        document = yaml.safe_load(kubeconfig.read_text())
+        context = next(one["context"] for one in document["contexts"] if one["name"] == document["current-context"])
+        cluster = next(one["cluster"] for one in document["clusters"] if one["name"] == context["cluster"])
+        return urlsplit(str(cluster["server"])).hostname or ""
+    except (OSError, yaml.YAMLError, LookupError, TypeError, StopIteration) as error:
+        raise RuntimeError(f"{kubeconfig} is no kubeconfig with a current context") from error
 
 
 def load(name: str, *, deadline_in: float | None = None, namespace: str | None = None) -> list[Manifest]:
