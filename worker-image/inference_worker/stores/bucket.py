@@ -37,6 +37,8 @@ _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504})
 _ACCESS_SECONDS = 600.0
 _FRESH_SECONDS = 10.0
 _LISTED_AT_MOST = 100_000
+# S3 has a thousand objects on a page, and may have fewer.
+_PAGES_AT_MOST = 1_000
 _PAGE_LIMIT_BYTES = 4 << 20
 _ERROR_LIMIT_BYTES = 64 << 10
 _CURE = (
@@ -127,17 +129,26 @@ class Bucket:
         """What a folder holds, without what is in folders below it. `prefix` ends with a slash."""
         found: list[Found] = []
         query = {"list-type": "2", "prefix": prefix, "delimiter": "/"}
-        while True:
+        for _ in range(_PAGES_AT_MOST):
             page = self._asked(_Request("GET", query=query, limit=_PAGE_LIMIT_BYTES))
             if page.status == HTTPStatus.NOT_FOUND:
                 raise self._no_bucket()
-            found.extend(Found(entry.key.removeprefix(prefix), entry.mark, entry.size) for entry in _entries(page.data))
+            found.extend(self._within(prefix, entry) for entry in _entries(page.data))
             if len(found) > _LISTED_AT_MOST:
-                raise WorkerError(self._bounds.large, f"{self.told(prefix)} has more than {_LISTED_AT_MOST} objects; split it")
+                break
             token = _element("NextContinuationToken", page.data)
             if not token:
                 return [entry for entry in found if entry.key]
             query["continuation-token"] = token
+        raise WorkerError(self._bounds.large, f"{self.told(prefix)} has more than {_LISTED_AT_MOST} objects; split it")
+
+    def _within(self, prefix: str, entry: Found) -> Found:
+        """An object by its name in a folder. Raises WorkerError for one elsewhere: a file is called as it is."""
+        name = entry.key.removeprefix(prefix)
+        if not entry.key.startswith(prefix) or "/" in name or "\0" in name:
+            words = f"{self.told(prefix)} lists {entry.key!r}, which is not in it; the store doesn't do what S3 does"
+            raise WorkerError(WorkerReason.MODEL_UNREACHABLE, words)
+        return Found(name, entry.mark, entry.size)
 
     def _asked(self, request: _Request) -> _Answer:
         """The answer to a request, whose status is one of those that its caller knows."""
