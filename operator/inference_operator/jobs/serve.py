@@ -208,7 +208,8 @@ def _conditions(
     reason, text, permanent = _why_not_ready(observed, state, pending)
     serving = len(state.serving)
     if serving:
-        text = f"{serving}/{wanted} workers answer; {text}"
+        # Ready for the kubelet isn't enough: a node that has died says nothing new of its pods.
+        text = f"{sum(pod.uid not in state.silent for pod in state.serving)}/{wanted} workers answer; {text}"
     # Once all have answered, a service answers as long as one of its workers does; what it lacks is told by Reconciling.
     enough = serving >= wanted or (serving > 0 and status.ready_time is not None)
     truth = Truth.TRUE if enough else Truth.FALSE

@@ -49,6 +49,17 @@ def least(seen: Observed) -> list[int]:
     return [a.manifest["spec"]["minAvailable"] for a in decide(seen, full()).actions if isinstance(a, ApplyBudget)]
 
 
+def test_a_worker_that_falls_silent_is_not_among_those_that_answer() -> None:
+    """The message said that two of two answer, and then that one of them doesn't."""
+    two = replace(TWO, status=replace(LOOKED, ready_time=NOW))
+    dead, other, new = a_pod(two, 1), a_pod(two, 2, node="b"), a_pod(two, 3, node="b", phase=PENDING)
+    seen = replace(observed(two, dead, other, new), silent=frozenset({dead.uid}))
+
+    ready = next(c for c in after(seen, decide(seen, on("b"))).job.status.conditions if c.type == "Ready")
+    assert (ready.status, ready.reason) == ("True", "AddingWorkers")
+    assert ready.message.startswith("1/2 workers answer; ") and ready.message.endswith(f"; worker {dead.key.name} does not answer")
+
+
 THREE = a_job(serve=True, replicas=3, status=LOOKED)
 
 
