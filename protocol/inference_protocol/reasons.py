@@ -285,7 +285,7 @@ class WorkerReason(StrEnum):
         "OutputClaimed",
         ReasonText(
             "Another worker has claimed the output since, so this one has stopped; that is no failed attempt.",
-            "Wait: the work goes on there, or in the next attempt.",
+            "Wait: the work goes on there, or in the next attempt; if no other worker writes there, set another output.uri.",
         ),
     )
     OUTPUT_CONFLICT = (
