@@ -336,6 +336,12 @@ def test_no_page_forwards_a_port_to_the_service_of_a_job() -> None:
     assert [(where, name) for where, name in forwarded() if not name.startswith("inference-operator")] == []
 
 
+@PAGE
+def test_no_page_reads_the_operators_log_by_its_deployment(page: Path) -> None:
+    """kubectl takes one pod of two then, and the standby says nothing of jobs."""
+    assert re.findall(r"kubectl logs [^\n`]*\bdeploy(?:ments?)?/[^\n`]*", page.read_text()) == []
+
+
 def test_the_readmes_command_gives_its_example_a_deadline_that_can_be_met() -> None:
     text = (ROOT / "README.md").read_text()
     (command,) = re.findall(r"^(sed .*) jobs\.yaml \|", text, re.MULTILINE)
