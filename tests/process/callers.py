@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.process.harness import Worker
 
 INFER = "/v2/models/net/infer"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 _UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 

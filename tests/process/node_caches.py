@@ -34,6 +34,7 @@ from inference_protocol.node_cache import (
 )
 from tests.loopback import free_ports
 from tests.process.harness import REPOSITORY, until
+from tests.process.wire import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +112,7 @@ class NodeCache:
         grant = Grant(f"http://127.0.0.1:{self.port}", token(KEY, namespace, digest))
         return {GRANT_VARIABLE: encode(grant).decode()}
 
-    def connection(self, *, seconds: float = 20.0) -> http.client.HTTPConnection:
+    def connection(self, *, seconds: float = PATIENCE_SECONDS) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
 
     def get(self, digest: str, *, namespace: str = "team", bearer: str | None = None) -> tuple[int, bytes]:
@@ -153,7 +154,7 @@ class NodeCache:
 
     def metrics(self, name: str) -> float | None:
         """The value of a metric; with an empty name, something as soon as there is an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", "/metrics")
             lines = connection.getresponse().read().decode().splitlines()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.process.harness import Place, Worker
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 FIRST = np.arange(16, dtype=np.int32).reshape(1, 16)
 SECOND = np.ones((1, 16), np.int32)
 NAMES = ("INPUT0", "INPUT1")

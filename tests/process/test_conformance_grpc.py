@@ -37,7 +37,7 @@ FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def every_datatype(kinds: Mapping[str, int] = KINDS) -> bytes:

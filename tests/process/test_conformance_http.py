@@ -48,7 +48,7 @@ def wide(shared_place: Place) -> Worker:
 
 @pytest.fixture
 def client(worker: Worker) -> Iterator[triton.InferenceServerClient]:
-    made = triton.InferenceServerClient(f"127.0.0.1:{worker.port}", concurrency=4, network_timeout=30.0)
+    made = triton.InferenceServerClient(f"127.0.0.1:{worker.port}", concurrency=4, network_timeout=60.0)
     yield made
     made.close()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from inference_worker.__main__ import _COMING
 from tests.process import models
 from tests.process.harness import QUICK_DRAIN, Worker, a_config, until
 from tests.process.test_endings import host_address
@@ -59,7 +60,7 @@ def held_server() -> Iterator[HeldServer]:
             connection.recv(65536)
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
             held.asked.set()
-            held.let_go.wait(60)
+            held.let_go.wait()
             # Who asked may be gone by then.
             with contextlib.suppress(OSError):
                 connection.sendall(body)
@@ -91,9 +92,9 @@ def test_a_stop_while_loading_ends_the_worker(place: Place, held_server: HeldSer
     worker = place.start(a_config(held_server.url)).wait_answering()
     assert held_server.asked.wait(30)
 
-    ended = worker.stop().ended(seconds=3)
+    ended = worker.stop().ended()
 
-    assert (ended.code, ended.said.outcome) == (0, "Drained")
+    assert (ended.code, ended.said.outcome) == (0, "Drained") and "before the model was loaded" in ended.said.message
 
 
 def test_a_draining_worker_is_live_and_not_ready_and_still_answers(place: Place) -> None:
@@ -116,20 +117,17 @@ def test_a_draining_worker_is_live_and_not_ready_and_still_answers(place: Place)
 
 
 def test_a_worker_that_was_told_to_go_answers_for_as_long_as_callers_come_and_most_of_its_grace_lasts(place: Place) -> None:
-    config = a_config(place.put("m.onnx", models.identity()), drain_seconds=5.0)
-    worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
+    grace = 6.0
+    worker = place.start(a_config(place.put("m.onnx", models.identity()), drain_seconds=grace)).wait_ready()
+    told = time.monotonic()
     worker.stop()
     until(lambda: get(worker.port, "/v2/health/ready").status == 503, "not ready")
 
-    answered, begun = 0, time.monotonic()
-    while time.monotonic() - begun < 1.5:
-        answered += post(worker.port, INFER, infer_json([[1, 2]])).status == 200
-    assert answered > 10 and worker.running
-
-    with contextlib.suppress(OSError):
+    # Callers never stop coming: the worker goes all the same, and not before its time.
+    with contextlib.suppress(ConnectionError):
         while True:
-            post(worker.port, INFER, infer_json([[1, 2]]))
-    assert 2.5 < time.monotonic() - begun < 30
+            assert post(worker.port, INFER, infer_json([[1, 2]])).status == 200
+    assert time.monotonic() - told >= grace * _COMING
     assert worker.ended().code == 0
 
 
@@ -225,7 +223,7 @@ def stop_under_load(worker: Worker, body: bytes, *, keep_alive: bool) -> Tally:
 
 
 def test_a_stop_under_load_of_new_connections_loses_no_answer(place: Place) -> None:
-    worker = place.start(a_config(place.put("m.onnx", models.identity())), patches=QUICK_DRAIN).wait_ready()
+    worker = place.start(a_config(place.put("m.onnx", models.identity()))).wait_ready()
 
     tally = stop_under_load(worker, infer_json([[1, 2]]), keep_alive=False)
 
@@ -233,8 +231,7 @@ def test_a_stop_under_load_of_new_connections_loses_no_answer(place: Place) -> N
 
 
 def test_a_stop_under_load_of_kept_connections_loses_no_answer(place: Place) -> None:
-    config = a_slow_config(place, drain_seconds=1.0)
-    worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
+    worker = place.start(a_slow_config(place, drain_seconds=60.0)).wait_ready()
 
     tally = stop_under_load(worker, ONE_SLOW, keep_alive=True)
 
@@ -253,7 +250,7 @@ def test_a_pipeline_that_was_received_is_answered_to_its_end(slow_worker: Worker
 
 
 def test_a_large_answer_to_a_slow_reader_is_sent_to_its_end(place: Place) -> None:
-    config = a_config(place.put("m.onnx", models.identity()), batch_size=4096, drain_seconds=15.0)
+    config = a_config(place.put("m.onnx", models.identity()), batch_size=4096, drain_seconds=60.0)
     worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
     rows = np.zeros((3 << 20, 2), np.float32)
     entry = {"name": "x", "datatype": "FP32", "shape": list(rows.shape), "parameters": {"binary_data_size": rows.nbytes}}

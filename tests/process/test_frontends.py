@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 INFER = "/v2/models/net/infer"
 FRONTENDS = {FRONTENDS_VARIABLE: "2"}
+# A frontend that a test stops is not taken for a silent one.
+PATIENT = {"inference_worker.frontends.supervisor:_SILENT_SECONDS": 600.0}
 WIDTH = 16384
 # One row is 64 KiB: it goes by the arena.
 WIDE = models.identity(shape=["N", WIDTH])
@@ -180,11 +182,11 @@ def test_frontends_end_with_a_worker_that_is_killed(place: Place) -> None:
 
 def test_callers_of_a_frontend_that_is_behind_go_to_one_that_is_not(place: Place) -> None:
     """It has room for some hundred that it hasn't taken yet, and the fewest, so that all later ones were meant for it."""
-    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS).wait_ready()
-    stopped = frontends(worker)[0]
+    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS, patches=PATIENT).wait_ready()
+    stopped = children(worker)[0]
     os.kill(stopped, signal.SIGSTOP)
     callers = [Wire(worker.port) for _ in range(900)]
-    until(lambda: sum(holds_of(pid) for pid in frontends(worker) if pid != stopped) > 500, "those who found no room there")
+    until(lambda: sum(holds_of(pid) for pid in children(worker) if pid != stopped) > 500, "those who found no room there")
     os.kill(stopped, signal.SIGCONT)
 
     assert {caller.get("/v2/health/ready").status for caller in callers} == {200}
@@ -193,8 +195,8 @@ def test_callers_of_a_frontend_that_is_behind_go_to_one_that_is_not(place: Place
 
 
 def test_callers_wait_while_no_frontend_has_room(place: Place) -> None:
-    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS).wait_ready()
-    stopped = frontends(worker)
+    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS, patches=PATIENT).wait_ready()
+    stopped = children(worker)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     callers = [Wire(worker.port) for _ in range(900)]
@@ -212,7 +214,8 @@ def holds_of(pid: int) -> int:
 
 def test_connections_that_a_frontend_has_no_descriptor_for_do_not_hold_the_end(place: Place) -> None:
     """They were counted as on their way for good, so that the worker waited for them until its time was up."""
-    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS, patches=QUICK_DRAIN).wait_ready()
+    config = a_config(place.put("wide.onnx", WIDE), drain_seconds=600.0)
+    worker = place.start(config, variables=FRONTENDS, patches=QUICK_DRAIN).wait_ready()
     for pid in children(worker):
         most = holds_of(pid) + 4
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
@@ -222,4 +225,4 @@ def test_connections_that_a_frontend_has_no_descriptor_for_do_not_hold_the_end(p
         caller.__exit__(None, None, None)
     worker.process.terminate()
 
-    assert worker.ended(seconds=10).said.outcome == "Drained"
+    assert worker.ended().said.outcome == "Drained"

@@ -77,9 +77,9 @@ async def run(program: Path, report: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         suite = await asyncio.create_subprocess_exec(
-            program, "-p", str(port), "-o", "2", "-S", "-j", report, stdout=asyncio.subprocess.DEVNULL
+            program, "-p", str(port), "-o", "10", "-S", "-j", report, stdout=asyncio.subprocess.DEVNULL
         )
-        await asyncio.wait_for(suite.wait(), 120)
+        await asyncio.wait_for(suite.wait(), 300)
     finally:
         server.close()
         with contextlib.suppress(TimeoutError):

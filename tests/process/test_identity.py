@@ -8,7 +8,7 @@ import json
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,7 +46,7 @@ OPERATOR = f"spiffe://{DOMAIN}/ns/ops/sa/op"
 AUDIENCE = f"{OPERATOR}/certificates"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 DAY = Lifetimes(timedelta(days=1), timedelta(days=365))
-SECONDS = Lifetimes(timedelta(seconds=3), timedelta(seconds=1))
+SECONDS = Lifetimes(timedelta(seconds=6), timedelta(seconds=2))
 JOB = a_job("net", namespace="team", serve=True)
 
 
@@ -97,9 +97,12 @@ async def a_world(place: Place, lifetimes: Lifetimes = DAY) -> AsyncIterator[Wor
 
         world = World(place, authority, WorkerHttpClient(http, leading(), secured), pods, port)
         tasks = [asyncio.create_task(authority.serve()), asyncio.create_task(authority.run())]
-        yield world
-        for task in tasks:
-            task.cancel()
+        try:
+            yield world
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def reviewed(token: str) -> dict[str, Any]:
@@ -194,7 +197,7 @@ async def lets_in(worker: Worker, world: World, shown: test_authority.Signed | N
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", worker.control_port, ssl=context, server_hostname=name)
         writer.write(wire.request("GET", TELEMETRY_PATH))
-        answer = await asyncio.wait_for(reader.read(64), 10)
+        answer = await asyncio.wait_for(reader.read(64), wire.PATIENCE_SECONDS)
         writer.close()
     except (ssl.SSLError, ConnectionError):
         return False
@@ -215,25 +218,25 @@ async def test_a_worker_does_not_show_its_token_to_whoever_is_not_the_operator(p
 async def test_certificates_and_keys_of_seconds_are_renewed_without_a_lost_request(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A certificate lives for 3 s, and an authority's key signs for some 7: all are replaced several times under load."""
+    """A certificate lives for 6 s, and an authority's key signs for some 14: all are replaced several times under load."""
     quick = {"inference_worker.serve.certificates:_PAUSE_SECONDS": 0.1}
     async with a_world(place, SECONDS) as world:
         worker = world.start(tmp_path / "1", patches=quick)
         monkeypatch.setattr(worker_client, "CONTROL_PORT", worker.control_port)
         await has_certificate(worker)
-        first, begun = world.authority.trust, datetime.now(UTC)
-        answers = lost = 0
-        seen = set()
-        while datetime.now(UTC) - begun < timedelta(seconds=40):
-            told = await world.client.telemetry(meant())
-            answers, lost = answers + 1, lost + (told is None)
+        first, seen = world.authority.trust.split("-----END")[0], set()
+
+        async def asked() -> bool:
+            """Whether the key was replaced twice, and what was trusted first is forgotten."""
+            assert await world.client.telemetry(meant()) is not None, worker.log
             ring = world.authority._ring
             assert ring is not None
             seen.add(ring.signing.certificate)
-            await asyncio.sleep(0.01)
+            return len(seen) >= 3 and first not in world.authority.trust
 
-        assert lost == 0, worker.log
-        assert answers > 500
-        assert len(seen) >= 3, "the authority's key was replaced twice at the least"
-        assert worker.log.count("a certificate for") >= 12
-        assert first.split("-----END")[0] not in world.authority.trust, "what was trusted first is forgotten"
+        async with asyncio.timeout(180):
+            while not await asked():
+                await asyncio.sleep(0.01)
+
+        # Twice for each key, as it signs for more than two lives of a certificate.
+        assert worker.log.count("a certificate for") >= 2 * len(seen)

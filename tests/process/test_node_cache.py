@@ -23,6 +23,7 @@ from tests.process import models
 from tests.process.harness import a_config, until
 from tests.process.node_caches import KEY, NodeCache, bundle, digest_of, headers_of, path_of
 from tests.process.patched import LOOPBACK_ALLOWED
+from tests.process.wire import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -251,7 +252,7 @@ def test_huge_requests_are_refused_before_they_are_read(any_cache: NodeCache) ->
         f"GET /{'x' * (70 << 10)} HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\n" + "".join(f"X-{n}: y\r\n" for n in range(200)) + "\r\n",
     ):
-        with socket.create_connection(("127.0.0.1", any_cache.port), 10) as raw:
+        with socket.create_connection(("127.0.0.1", any_cache.port), PATIENCE_SECONDS) as raw:
             raw.sendall(head.encode())
             status = raw.recv(4096).split()[1]
             assert status in (b"411", b"413", b"414", b"431"), head[:60]
@@ -310,7 +311,7 @@ pathlib.Path.open = opened
 
 def test_models_outlive_the_process_and_what_was_half_written_does_not(cache: NodeCache) -> None:
     cache.keep({"m": BYTES}, digest_of(BYTES))
-    with socket.create_connection(("127.0.0.1", cache.port), 10) as raw:
+    with socket.create_connection(("127.0.0.1", cache.port), PATIENCE_SECONDS) as raw:
         body = bundle({"m": MODEL})
         head = f"PUT {path_of('team', DIGEST)} HTTP/1.1\r\nContent-Length: {len(body)}\r\n{authorization(DIGEST)}\r\n\r\n"
         raw.sendall(head.encode() + body[:-10])
@@ -336,9 +337,9 @@ def test_slow_readers_and_drips_are_ended(cache: NodeCache) -> None:
     cache.environment["PATCHES"] = json.dumps({"inference_worker.node_cache.bounded_server:HEAD_SECONDS": 0.5, **quick})
     cache.start()
     asks = f"GET {path_of('team', digest_of(large))} HTTP/1.1\r\n{authorization(digest_of(large))}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", cache.port), 20) as dripping:
+    with socket.create_connection(("127.0.0.1", cache.port), PATIENCE_SECONDS) as dripping:
         until(partial(ended, dripping, b"G"), "the end of a head that drips")
-    with socket.create_connection(("127.0.0.1", cache.port), 20) as slow:
+    with socket.create_connection(("127.0.0.1", cache.port), PATIENCE_SECONDS) as slow:
         slow.sendall(asks)
         received = 0
         while data := read_some(slow):
@@ -364,7 +365,7 @@ def ended(raw: socket.socket, drip: bytes) -> bool:
 
 
 def test_one_address_has_few_connections(any_cache: NodeCache) -> None:
-    held = [socket.create_connection(("127.0.0.1", any_cache.port), 10) for _ in range(8)]
+    held = [socket.create_connection(("127.0.0.1", any_cache.port), PATIENCE_SECONDS) for _ in range(8)]
     try:
         until(lambda: refused(any_cache), "a connection that is refused")
     finally:
@@ -390,7 +391,7 @@ def test_whoever_is_to_fetch_gives_that_up_with_its_connection(cache: NodeCache)
         waiting = pool.submit(second.getresponse)
         first.close()
 
-        answer = waiting.result(20)
+        answer = waiting.result(PATIENCE_SECONDS)
         assert (answer.status, answer.getheader(FILL_HEADER)) == (404, "true")
     second.close()
 

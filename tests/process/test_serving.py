@@ -21,7 +21,7 @@ from inference_worker.datatypes import HALVES, NUMPY, is_real
 from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from tests.process import models
 from tests.process.harness import Worker, a_config, until
-from tests.process.wire import Wire, get, infer_json, post, request
+from tests.process.wire import PATIENCE_SECONDS, Wire, get, infer_json, post, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def test_a_startup_probe_that_is_asked_before_the_worker_has_begun_is_answered_o
 
 def test_a_connection_to_the_health_port_is_kept_for_the_next_poll(worker: Worker) -> None:
     """The operator polls several times a second: a connection for each would cost both sides three times as much."""
-    with socket.create_connection(("127.0.0.1", worker.health_port), timeout=10) as poll:
+    with socket.create_connection(("127.0.0.1", worker.health_port), timeout=PATIENCE_SECONDS) as poll:
         for _ in range(3):
             poll.sendall(f"GET {LIVE_PATH} HTTP/1.1\r\nHost: worker\r\n\r\n".encode())
             assert poll.recv(4096).startswith(b"HTTP/1.1 200 ")
@@ -85,7 +85,7 @@ def half_type(shared_place: Place) -> Worker:
 
 @contextmanager
 def talking(worker: Worker) -> Iterator[triton.InferenceServerClient]:
-    made = triton.InferenceServerClient(f"127.0.0.1:{worker.port}", network_timeout=30.0)
+    made = triton.InferenceServerClient(f"127.0.0.1:{worker.port}", network_timeout=60.0)
     yield made
     made.close()
 

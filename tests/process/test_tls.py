@@ -18,7 +18,7 @@ from jwt.algorithms import ECAlgorithm
 from inference_protocol.messages import LIVE_PATH, READY_PATH, JwtRules, ServingTls
 from tests.authority import Authority
 from tests.process import models, wire, wire2
-from tests.process.harness import QUICK_DRAIN, a_config, until
+from tests.process.harness import a_config, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def test_http_is_answered_by_tls_and_alpn_agrees_on_it(worker: Worker, ca: Autho
 
 
 def test_grpc_is_answered_by_tls_and_alpn_agrees_on_h2(worker: Worker, ca: Authority) -> None:
-    with socket.create_connection(("127.0.0.1", worker.grpc_port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", worker.grpc_port), timeout=wire.PATIENCE_SECONDS) as plain:
         tls = context_of(ca, "h2").wrap_socket(plain, server_hostname=NAME)
         assert tls.selected_alpn_protocol() == "h2"
         tls.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + wire2.frame(wire2.SETTINGS, 0, 0))
@@ -182,7 +182,7 @@ def test_tokens_let_callers_in_by_issuer_audience_time_and_key(place: Place, tmp
 def test_a_certificate_is_replaced_without_a_lost_request(place: Place, tmp_path: Path, ca: Authority) -> None:
     worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches=QUICK)
     faults: list[str] = []
-    done, kept, fresh, seen = threading.Event(), [0], [0], set()
+    done, kept, seen = threading.Event(), [0], set()
 
     def keep_asking(*, new: bool) -> None:
         try:
@@ -193,7 +193,7 @@ def test_a_certificate_is_replaced_without_a_lost_request(place: Place, tmp_path
                     connection = Tls(worker.port, context_of(ca))
                     seen.add(connection.socket.getpeercert(binary_form=True))  # type: ignore[attr-defined]
                 assert connection.post(INFER, BODY).status == 200
-                (fresh if new else kept)[0] += 1
+                kept[0] += not new
         except Exception as error:  # noqa: BLE001 -- any is a lost request
             faults.append(repr(error))
 
@@ -201,17 +201,14 @@ def test_a_certificate_is_replaced_without_a_lost_request(place: Place, tmp_path
     for thread in threads:
         thread.start()
     for _ in range(8):
-        time.sleep(0.25)
-        ca.server(NAME, seconds=3).put(tmp_path / "tls")
-    time.sleep(0.25)
+        shown = ssl.PEM_cert_to_DER_cert(ca.server(NAME).put(tmp_path / "tls").chain)
+        asked = kept[0]
+        until(lambda: bool(faults) or (shown in seen and kept[0] > asked + 4), "the next one")  # noqa: B023
     done.set()
     for thread in threads:
         thread.join()
 
     assert not faults, faults
-    assert len(seen) >= 6
-    assert kept[0] > 100
-    assert fresh[0] > 20
 
 
 def test_a_certificate_without_its_key_spoils_nothing(place: Place, tmp_path: Path, ca: Authority) -> None:
@@ -255,19 +252,25 @@ def test_a_worker_is_not_ready_before_it_has_a_certificate(place: Place, tmp_pat
 
 
 def test_handshakes_that_do_not_go_on_keep_nobody_out(place: Place, tmp_path: Path, ca: Authority) -> None:
-    quick = {"inference_worker.serve.tls:HANDSHAKES": 16, "inference_worker.serve.tls:HANDSHAKE_SECONDS": 2.0}
-    worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches=quick)
-    silent = [socket.create_connection(("127.0.0.1", worker.port), timeout=10) for _ in range(100)]
+    few = {"inference_worker.serve.tls:HANDSHAKES": 16, "inference_worker.serve.tls:HANDSHAKE_SECONDS": 600.0}
+    worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches=few)
+    silent = [wire.Wire(worker.port) for _ in range(100)]
 
-    begun = time.monotonic()
     with Tls(worker.port, context_of(ca)) as connection:
         assert connection.post(INFER, BODY).status == 200
-    assert time.monotonic() - begun < 1.0
-    # The oldest made room, and the others had their time.
+    # The oldest made room, one for each that came after.
+    assert all(each.closed() for each in silent[:85])
+    assert not any(each.said() for each in silent[85:])
     for each in silent:
-        assert each.recv(1) == b""
         each.close()
-    assert time.monotonic() - begun < 5.0
+
+
+def test_handshakes_that_do_not_go_on_are_ended_in_time(place: Place, tmp_path: Path, ca: Authority) -> None:
+    quick = {"inference_worker.serve.tls:HANDSHAKE_SECONDS": 0.5}
+    worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches=quick)
+
+    with wire.Wire(worker.port) as silent:
+        assert silent.closed()
 
 
 def test_grpcs_own_client_is_let_in_by_its_token_and_by_its_certificate(place: Place, tmp_path: Path, ca: Authority) -> None:
@@ -281,10 +284,11 @@ def test_grpcs_own_client_is_let_in_by_its_token_and_by_its_certificate(place: P
         pair = (shown.key.encode(), shown.chain.encode()) if shown is not None else (None, None)
         credentials = grpc.ssl_channel_credentials(ca.pem.encode(), *pair)
         where, options = f"127.0.0.1:{worker.grpc_port}", [("grpc.ssl_target_name_override", NAME)]
+        metadata = [("authorization", f"Bearer {bearer}")] if bearer is not None else []
         with grpc.secure_channel(where, credentials, options) as channel:
             live = channel.unary_unary(f"{wire2.SERVICE}ServerLive")
             try:
-                live(b"", timeout=20, metadata=[("authorization", f"Bearer {bearer}")] if bearer is not None else [])
+                live(b"", timeout=wire.PATIENCE_SECONDS, metadata=metadata)
             except grpc.RpcError as error:
                 found: grpc.StatusCode = error.code()
                 return found
@@ -298,7 +302,7 @@ def test_grpcs_own_client_is_let_in_by_its_token_and_by_its_certificate(place: P
 
 
 def test_a_worker_that_is_told_to_stop_answers_all_that_it_has_taken_by_tls(place: Place, tmp_path: Path, ca: Authority) -> None:
-    worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches={**QUICK_DRAIN, **QUICK})
+    worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches=QUICK)
     answered, lost = [0], [0]
 
     def keep_asking() -> None:
@@ -317,14 +321,13 @@ def test_a_worker_that_is_told_to_stop_answers_all_that_it_has_taken_by_tls(plac
     threads = [threading.Thread(target=keep_asking) for _ in range(4)]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    until(lambda: answered[0] > 100 or lost != [0], "load")
     worker.stop()
     for thread in threads:
         thread.join()
 
     assert worker.ended().said.outcome == "Drained"
     assert lost == [0]
-    assert answered[0] > 100
 
 
 def test_a_caller_by_tls_that_takes_no_answers_is_ended(place: Place, tmp_path: Path, ca: Authority) -> None:
@@ -334,15 +337,14 @@ def test_a_caller_by_tls_that_takes_no_answers_is_ended(place: Place, tmp_path: 
     small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     small.connect(("127.0.0.1", worker.port))
     connection = context_of(ca).wrap_socket(small, server_hostname=NAME)
-    connection.settimeout(20)
-    ask, begun = wire.request("GET", "/metrics") * 64, time.monotonic()
+    connection.settimeout(wire.PATIENCE_SECONDS)
+    ask = wire.request("GET", "/metrics") * 64
 
     def keep_asking() -> None:
         """Until all buffers in between are full, and then until it is ended."""
-        while time.monotonic() - begun < 30:
+        for _ in range(100_000):
             connection.sendall(ask)
 
-    with pytest.raises(OSError):
+    with pytest.raises((ConnectionError, ssl.SSLError)):
         keep_asking()
-    assert time.monotonic() - begun < 25
     assert wire.get(worker.health_port, LIVE_PATH).status == 200

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
+from bench.proc import cpu_seconds
+from inference_worker.serve.connections import SLOWEST_BYTES
 from tests.process import models
 from tests.process.callers import INFER
 from tests.process.harness import QUICK_DRAIN, a_config, until
-from tests.process.wire import Wire, get, infer_json, post, request
+from tests.process.wire import PATIENCE_SECONDS, Wire, get, infer_json, post, request
 from tests.process.wire2 import DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, Wire2, frame, message
 
 if TYPE_CHECKING:
@@ -25,15 +27,16 @@ if TYPE_CHECKING:
     from tests.process.harness import Place, Worker
 
 MIB = 1 << 20
-STALL_SECONDS = 0.5
 OUT = 100_000
-PATCHES = {
-    "inference_worker.serve.http:STALL_SECONDS": STALL_SECONDS,
-    "inference_worker.serve.http2:STALL_SECONDS": STALL_SECONDS,
-    "inference_worker.serve.connections:STALL_SECONDS": STALL_SECONDS,
-    "inference_worker.serve.connections:_SWEEP_SECONDS": STALL_SECONDS / 4,
-    **QUICK_DRAIN,
-}
+
+
+def patience(seconds: float) -> dict[str, float]:
+    """What makes a worker wait so long for its callers, in place of thirty seconds."""
+    places = (f"inference_worker.serve.{module}:STALL_SECONDS" for module in ("http", "http2", "connections"))
+    return {**dict.fromkeys(places, seconds), "inference_worker.serve.connections:_SWEEP_SECONDS": seconds / 4, **QUICK_DRAIN}
+
+
+PATCHES = patience(0.5)
 ROOMY = 60 * MIB
 ENHANCE_YOUR_CALM, COMPRESSION_ERROR = 11, 9
 
@@ -46,7 +49,7 @@ def uri(shared_place: Place) -> str:
 
 @pytest.fixture(scope="module")
 def impatient(shared_place: Place, uri: str) -> Worker:
-    """Gives callers half a second in place of thirty."""
+    """Gives callers half a second."""
     return shared_place.start(a_config(uri), patches=PATCHES).wait_ready()
 
 
@@ -63,11 +66,14 @@ def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
     for name in ("patient", "impatient"):
         if name in request.fixturenames:
             worker = request.getfixturevalue(name)
-            until(partial(_has_room, worker), "room", seconds=10)
+            until(partial(_has_room, worker), "room")
 
 
 def _has_room(worker: Worker) -> bool:
-    return post(worker.port, INFER, b"x" * MIB).status == 400
+    # On a busy machine a megabyte may take longer than an impatient worker waits for it.
+    with contextlib.suppress(OSError):
+        return post(worker.port, INFER, b"x" * MIB).status == 400
+    return False
 
 
 def memory(worker: Worker) -> int:
@@ -93,8 +99,10 @@ def held(port: int) -> bool:
 def is_ended(caller: socket.socket) -> None:
     """Wait for the worker to let go of a caller, who sees no end as long as it reads nothing."""
     port = caller.getsockname()[1]
-    until(lambda: held(port), "the connection")
-    until(lambda: not held(port), "the end of the connection", seconds=8)
+    # It has been taken once there is a word of it, which may be the end.
+    with contextlib.suppress(ConnectionError):
+        assert caller.recv(1, socket.MSG_PEEK)
+    until(lambda: not held(port), "the end of the connection")
 
 
 def infer_request() -> bytes:
@@ -108,26 +116,24 @@ def narrow(port: int) -> socket.socket:
     """A connection that takes little unless it is read."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    made.settimeout(20)
+    made.settimeout(PATIENCE_SECONDS)
     made.connect(("127.0.0.1", port))
     return made
 
 
 def test_unfinished_bodies_of_many_callers_stay_within_the_budget(patient: Worker) -> None:
     head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {60 * MIB}\r\n\r\n".encode()
-    before, refused = memory(patient), 0
+    before = memory(patient)
     with contextlib.ExitStack() as stack:
-        for _ in range(10):
-            wire = stack.enter_context(Wire(patient.port)).send(head + b"x" * 1000)
-            wire.socket.settimeout(0.2)
-            try:
-                reply = wire.read()
-                assert reply.status == 503 and int(reply.headers["retry-after"]) >= 1, reply
-                refused += 1
-            except TimeoutError:
-                wire.socket.settimeout(20)
-                wire.send(b"x" * (59 * MIB))
-        assert refused == 8
+        wires = [stack.enter_context(Wire(patient.port)).send(head + b"x" * 1000) for _ in range(10)]
+        until(lambda: sum(wire.said() for wire in wires) >= 8, "eight that are refused")
+        for wire in [wire for wire in wires if wire.said()]:
+            reply = wire.read()
+            assert reply.status == 503 and int(reply.headers["retry-after"]) >= 1, reply
+            wires.remove(wire)
+        for wire in wires:
+            wire.send(b"x" * (59 * MIB))
+        assert [wire.said() for wire in wires] == [False] * 2
         assert memory(patient) - before < 200 * MIB
         # Requests that come whole need no room.
         assert post(patient.port, INFER, infer_json([[0, 0, 0, 0]])).status == 200
@@ -145,21 +151,18 @@ def test_unfinished_messages_of_many_calls_stay_within_the_budget(patient: Worke
 
 def test_chunks_without_an_announced_length_stay_within_the_budget(patient: Worker) -> None:
     chunk = b"%x\r\n" % MIB + b"x" * MIB + b"\r\n"
-    refused = 0
     with contextlib.ExitStack() as stack:
-        for _ in range(4):
-            wire = stack.enter_context(Wire(patient.port))
+        wires = [stack.enter_context(Wire(patient.port)) for _ in range(4)]
+        for wire in wires:
             wire.send(request("POST", INFER).replace(b"Content-Length: 0\r\n", b"")[:-2] + b"Transfer-Encoding: chunked\r\n\r\n")
-            try:
+            # One that is refused may be reset while it sends.
+            with contextlib.suppress(ConnectionError):
                 wire.send(chunk * 50)
-                wire.socket.settimeout(0.3)
-                refused += wire.read().status == 503
-            except TimeoutError:
-                continue
-            except OSError:
-                refused += 1
-
-    assert refused == 2
+        until(lambda: sum(wire.said() for wire in wires) >= 2, "two that are refused")
+        # Those who were let in are so still: one of them ends its body, and is answered for that.
+        wires = [wire for wire in wires if not wire.said()]
+        assert len(wires) == 2
+        assert wires[0].send(b"0\r\n\r\n").read().status == 400
 
 
 def test_answers_of_one_http2_caller_that_reads_nothing_stay_within_the_budget(patient: Worker) -> None:
@@ -185,8 +188,7 @@ def test_documents_for_a_caller_that_reads_nothing_do_not_gather(patient: Worker
 def test_an_http1_caller_that_takes_no_answer_is_ended(impatient: Worker, path: str) -> None:
     with contextlib.closing(narrow(impatient.port)) as caller:
         one = request("GET", path) if path == "/metrics" else request("POST", path, infer_json([[0, 0, 0, 0]] * 4))
-        with contextlib.suppress(TimeoutError):
-            caller.settimeout(0.2)
+        with contextlib.suppress(ConnectionError):
             caller.sendall(one * (500 if path == "/metrics" else 20))
         is_ended(caller)
 
@@ -216,17 +218,17 @@ def test_an_http2_caller_that_opens_no_window_is_ended(impatient: Worker) -> Non
     assert heard.reset is not None and len(heard.body) == 1 << 14
 
 
-def test_a_slow_caller_that_takes_its_answers_is_served(impatient: Worker) -> None:
-    with contextlib.closing(narrow(impatient.port)) as caller:
-        caller.sendall(request("POST", INFER, infer_json([[0, 0, 0, 0]] * 2)))
-        taken, quiet = 0, time.monotonic() + 20
-        started = time.monotonic()
-        while time.monotonic() < quiet and taken < MIB // 2:
-            got = len(caller.recv(32 << 10))
-            assert got, "ended"
-            taken += got
-            time.sleep(0.02)
-        assert time.monotonic() - started > 0.2
+def test_a_slow_caller_that_takes_its_answers_is_served(place: Place) -> None:
+    """What it takes in each of the worker's waits is four times what it has to, so that a busy machine may slow it down."""
+    stall, pause = 1.5, 0.1
+    worker = place.start(a_config(place.put("m.onnx", models.matmul(out=OUT)), batch_size=8), patches=patience(stall)).wait_ready()
+    with contextlib.closing(narrow(worker.port)) as caller:
+        caller.sendall(request("POST", INFER, infer_json([[0, 0, 0, 0]] * 8)))
+        assert caller.recv(1)
+        ends = time.monotonic() + 2.5 * stall
+        while time.monotonic() < ends:
+            assert caller.recv(4 * SLOWEST_BYTES // int(stall / pause)), "ended"
+            time.sleep(pause)
 
 
 @pytest.mark.parametrize("part", [frame(DATA, 0, 1, b"x" * 500_000)[:-1], frame(HEADERS, 0, 1, b"\x83")], ids=["frame", "block"])
@@ -282,13 +284,13 @@ def block_of(raw: bytes) -> bytes:
 def test_header_blocks_that_take_long_to_decode_end_the_connection_at_once(patient: Worker, raw: bytes, code: int) -> None:
     with Wire2(patient) as wire:
         assert wire.ping()
-        started = time.monotonic()
+        before = cpu_seconds(patient.process.pid)
         wire.socket.sendall(block_of(raw)[:3] + block_of(raw)[3:])
         with contextlib.suppress(OSError):
             while wire.step():
                 pass
 
-    assert wire.goaway == code and time.monotonic() - started < 0.5
+    assert wire.goaway == code and cpu_seconds(patient.process.pid) - before < 0.5
 
 
 def test_settings_without_end_do_not_occupy_the_worker(patient: Worker) -> None:
@@ -320,13 +322,17 @@ def test_connections_beyond_the_cap_are_refused_at_once(place: Place, monkeypatc
 
 
 def test_a_packet_of_many_requests_does_not_occupy_the_worker(patient: Worker) -> None:
+    pid, count = patient.process.pid, 1000
     with Wire(patient.port) as flood, Wire(patient.port) as other:
         assert other.send(request("GET", "/v2/health/live")).read().status == 200
-        flood.send(request("GET", "/metrics") * 2000)
-        time.sleep(0.05)
-        started = time.monotonic()
+        before = cpu_seconds(pid)
+        flood.send(request("GET", "/metrics") * count)
+        assert flood.socket.recv(1, socket.MSG_PEEK)
         assert other.send(request("GET", "/v2/health/live")).read().status == 200
-        assert time.monotonic() - started < 1.0
+        until_other = cpu_seconds(pid) - before
+        assert {flood.read().status for _ in range(count)} == {200}
+        # The flood's answers wait in the sockets, and the rest is not made before they are taken.
+        assert until_other < 0.5 * (cpu_seconds(pid) - before)
 
 
 def test_a_drained_budget_lets_the_next_body_in(patient: Worker) -> None:

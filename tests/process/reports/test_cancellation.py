@@ -25,9 +25,8 @@ from tests.process.wire2 import Wire2, message
 if TYPE_CHECKING:
     from tests.process.harness import Place, Worker
 
-
-# An end that is held back takes as long as the drain's 60 s.
-END_SECONDS = 4.0
+# So long an end takes that is held back: longer than tests wait for one.
+HELD_BACK_SECONDS = 600.0
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def orders(place: Place) -> Orders:
 
 @pytest.fixture
 def worker(place: Place, orders: Orders) -> Worker:
-    config = a_config(place.put("m.onnx", models.identity()), batch_size=8, drain_seconds=60.0)
+    config = a_config(place.put("m.onnx", models.identity()), batch_size=8, drain_seconds=HELD_BACK_SECONDS)
     return place.start(config, patches={**orders.patches(), **QUICK_DRAIN}).wait_ready()
 
 
@@ -134,7 +133,7 @@ def test_a_deadline_that_passes_while_the_batch_runs_is_told_to_that_member_only
     with Wire(worker.port) as first, Wire(worker.port) as hasty, Wire(worker.port) as patient:
         first.send(request("POST", INFER, infer_json([[0, 0]])))
         until(lambda: callers.running(worker) == 1, "a run")
-        hasty.send(request("POST", INFER, infer_json([[1, 1]]), {"Inference-Timeout-Ms": "1000"}))
+        hasty.send(request("POST", INFER, infer_json([[1, 1]]), {"Inference-Timeout-Ms": "3000"}))
         patient.send(request("POST", INFER, infer_json([[2, 2]])))
         until(lambda: callers.queued(worker) == 2, "a batch that waits")
         orders.take_back("hold-1")
@@ -180,7 +179,7 @@ def test_a_caller_who_left_early_does_not_hold_the_end(worker: Worker, orders: O
         call.cancel()
     settled(worker)
 
-    ended = worker.stop().ended(seconds=END_SECONDS)
+    ended = worker.stop().ended()
 
     assert (ended.code, ended.said.outcome) == (0, "Drained") and "every request" in ended.said.message
 
@@ -193,7 +192,7 @@ def test_half_a_grpc_request_does_not_hold_the_end(worker: Worker, sent: bytes) 
         wire2.send(stream, sent)
         assert wire2.ping()
 
-        assert worker.stop().ended(seconds=END_SECONDS).code == 0
+        assert worker.stop().ended().code == 0
 
 
 def test_a_stream_that_waits_for_nothing_does_not_hold_the_end(worker: Worker) -> None:
@@ -202,14 +201,14 @@ def test_a_stream_that_waits_for_nothing_does_not_hold_the_end(worker: Worker) -
 
     def messages() -> object:
         yield callers.rows_request([[1, 1]])
-        still_open.wait(40)
+        still_open.wait(HELD_BACK_SECONDS)
 
     with callers.stub(worker) as stub:
         answers = stub.ModelStreamInfer(messages())
         assert not next(answers).error_message
 
         try:
-            assert worker.stop().ended(seconds=END_SECONDS).code == 0
+            assert worker.stop().ended().code == 0
         finally:
             still_open.set()
 
@@ -255,6 +254,6 @@ def test_a_run_ends_when_its_only_caller_leaves(place: Place) -> None:
         wire.send(request("POST", INFER, json.dumps({"inputs": inputs}).encode()))
         until(lambda: callers.running(worker) == 1, "a run")
 
-    until(lambda: callers.running(worker) == 0, "the run's end", seconds=10)
+    until(lambda: callers.running(worker) == 0, "the run's end")
     assert callers.metric(worker, "inference_runs_total") == 0
     assert callers.metric(worker, "inference_cancelled_total") == 1

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.process.harness import Place, Worker
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SERVING = b"\x08\x01"
 BOTH = pytest.mark.parametrize("kind", [over_http, over_grpc], ids=["http", "grpc"])
 

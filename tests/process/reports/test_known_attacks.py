@@ -1,5 +1,7 @@
 """Known attacks on servers of HTTP/1.1 and HTTP/2, by their CVE, on a real worker: what each costs, and that others are still answered.
 
+A cost is memory and CPU time. The time that an attack lasts is measured, and not judged: it is up to the machine.
+
 `docs/security.md` has the table with the figures; `--junitxml` writes those of a run. Attacks on callers' patience run on a worker whose
 deadline is half a second in place of thirty.
 """
@@ -7,17 +9,16 @@ deadline is half a second in place of thirty.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.proc import cpu_seconds
 from tests.process import models
 from tests.process.callers import INFER
 from tests.process.harness import a_config
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tests.process.harness import Place, Worker
 
 MIB = 1 << 20
-_TICKS = os.sysconf("SC_CLK_TCK")
 PRIORITY, CONTINUATION = 2, 9
 _GET = b"GET /telemetry HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -50,11 +50,6 @@ def impatient(shared_place: Place, uri: str) -> Worker:
     return shared_place.start(a_config(uri), patches=PATCHES).wait_ready()
 
 
-def cpu_seconds(worker: Worker) -> float:
-    fields = Path(f"/proc/{worker.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 @dataclass
 class Cost:
     """What an attack costs the worker."""
@@ -69,11 +64,12 @@ Costs = Callable[["Worker"], contextlib.AbstractContextManager[Cost]]
 
 @pytest.fixture
 def costs(record_property: Callable[[str, object], None]) -> Costs:
-    """Measure while an attack runs: the most memory beyond that before, CPU and time. Then a right answer must come at once."""
+    """Measure while an attack runs: the most memory beyond that before, CPU and time. Then a right answer must come."""
 
     @contextlib.contextmanager
     def measured(worker: Worker) -> Iterator[Cost]:
-        cost, over, before, cpu, started = Cost(), threading.Event(), memory(worker), cpu_seconds(worker), time.monotonic()
+        cost, over, before, started = Cost(), threading.Event(), memory(worker), time.monotonic()
+        cpu = cpu_seconds(worker.process.pid)
 
         def watch() -> None:
             while not over.wait(0.01):
@@ -87,7 +83,7 @@ def costs(record_property: Callable[[str, object], None]) -> Costs:
         finally:
             over.set()
             watcher.join()
-        cost.cpu = cpu_seconds(worker) - cpu
+        cost.cpu = cpu_seconds(worker.process.pid) - cpu
         record_property("cost", f"{cost.mib:.1f} MiB, {cost.cpu:.2f} s CPU, {cost.seconds:.2f} s")
         reply = post(worker.port, INFER, infer_json([[0, 0, 0, 0]]))
         assert reply.status == 200 and len(reply.json["outputs"][0]["data"]) == 100_000
@@ -131,7 +127,7 @@ def test_a_flood_over_http2_ends_its_connection_at_little_cost(worker: Worker, c
 
     # A reset of the connection may overtake the word.
     assert wire.goaway in (ENHANCE_YOUR_CALM, None)
-    assert cost.mib < 16 and cost.cpu < 2 and cost.seconds < 10, cost
+    assert cost.mib < 16 and cost.cpu < 2, cost
 
 
 def test_cve_2019_9511_a_window_that_opens_by_bytes(impatient: Worker, costs: Costs) -> None:
@@ -140,14 +136,14 @@ def test_cve_2019_9511_a_window_that_opens_by_bytes(impatient: Worker, costs: Co
         numbers = [wire.open("ModelInfer") for _ in range(20)]
         for number in numbers:
             wire.send(number, infer_request(), end=True)
-        ended = time.monotonic() + 8
-        with contextlib.suppress(OSError):
-            while time.monotonic() < ended and any(wire.heard[number].reset is None for number in numbers):
+        over, left = False, 500_000
+        with contextlib.suppress(ConnectionError):
+            while not over and left:
                 wire.socket.sendall(b"".join(frame(WINDOW_UPDATE, 0, number, b"\0\0\0\1") for number in numbers))
-                if not wire.step():
-                    break
+                over = not wire.step() or all(wire.heard[number].reset is not None for number in numbers)
+                left -= 1
 
-    assert cost.seconds < 8 and cost.mib < 64 and cost.cpu < 4, cost
+    assert left and cost.mib < 64 and cost.cpu < 4, (left, cost)
 
 
 def test_cve_2019_9517_answers_that_nobody_takes_from_the_socket(impatient: Worker, costs: Costs) -> None:
@@ -165,7 +161,7 @@ def test_cve_2019_9517_answers_that_nobody_takes_from_the_socket(impatient: Work
             wire.socket = socket.socket()
         is_ended(caller)
 
-    assert cost.mib < 128 and cost.seconds < 10, cost
+    assert cost.mib < 128, cost
 
 
 def test_cve_2024_27983_callers_that_leave_within_a_header_block(worker: Worker, costs: Costs) -> None:
@@ -212,7 +208,7 @@ def test_cve_2007_6750_and_2012_5568_heads_that_come_by_bytes(impatient: Worker,
             time.sleep(0.02)
         assert not slow
 
-    assert cost.mib < 16 and cost.seconds < 8, cost
+    assert cost.mib < 16, cost
 
 
 def _goes_on(caller: socket.socket, byte: bytes) -> bool:
@@ -274,7 +270,7 @@ def test_cve_2024_22019_and_2023_39326_a_chunk_whose_extension_does_not_end(work
                 wire.socket.sendall(b"x" * MIB)
                 sent += MIB
 
-    assert sent < 16 * MIB and cost.mib < 32 and cost.seconds < 5, (sent, cost)
+    assert sent < 16 * MIB and cost.mib < 32, (sent, cost)
 
 
 def test_a_body_in_chunks_of_one_byte_is_still_a_body(worker: Worker) -> None:
