@@ -86,7 +86,7 @@ class Client:
         if self._connection is not None and time.monotonic() - self._used > IDLE_SECONDS:
             self.close()
         if self._connection is None:
-            self._connection = http.client.HTTPSConnection(self._address, timeout=30, context=self._tls)
+            self._connection = http.client.HTTPSConnection(self._address, timeout=60, context=self._tls)
         return self._connection
 
     def get(self, path: str) -> Raw:

@@ -32,7 +32,8 @@ RELEASE_NAMESPACE = "inference-system"
 ACCOUNT = "inference-operator"
 USER = f"system:serviceaccount:{RELEASE_NAMESPACE}:{ACCOUNT}"
 NODE = "node-1"
-_PATIENCE_SECONDS = 30.0
+# Long enough for a busy machine; a test waits this long only when it is about to fail.
+PATIENCE_SECONDS = 60.0
 _FACTS = ModelFacts(
     digest=DIGEST,
     provider="CPUExecutionProvider",
@@ -54,7 +55,7 @@ FAILURE = TerminationReport(outcome="Failed", message="there is no such file", r
 PROBLEM = TerminationReport(outcome="Failed", message="the network was away", reason=WorkerReason.MODEL_UNREACHABLE)
 
 
-def until(condition: Callable[[], Any], what: str, *, seconds: float = _PATIENCE_SECONDS) -> Any:
+def until(condition: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS) -> Any:
     """Poll until it holds, and return what it gave; the limit is only there so that a broken operator fails a test."""
     give_up = time.monotonic() + seconds
     while not (found := condition()):
@@ -86,7 +87,9 @@ class Installed:
     def job(self, namespace: str, name: str = "job") -> Raw:
         return self.client.get(f"{jobs(namespace)}/{name}")
 
-    def wait_reason(self, namespace: str, wanted: str, *, name: str = "job", kind: str = "Ready", seconds: float = 30.0) -> Raw:
+    def wait_reason(
+        self, namespace: str, wanted: str, *, name: str = "job", kind: str = "Ready", seconds: float = PATIENCE_SECONDS
+    ) -> Raw:
         """The job, once a condition has a reason."""
 
         def look() -> Raw | None:
@@ -100,7 +103,7 @@ class Installed:
             raise
         return found
 
-    def worker(self, namespace: str, number: int = 1, *, name: str = "job", seconds: float = 30.0) -> Raw:
+    def worker(self, namespace: str, number: int = 1, *, name: str = "job", seconds: float = PATIENCE_SECONDS) -> Raw:
         """The pod of an attempt, once it is there."""
         query = f"{pods(namespace)}?labelSelector=inference.myorg/job={name},inference.myorg/attempt={number}"
         found: list[Raw] = until(lambda: self.client.get(query)["items"], f"worker {number} of {name}", seconds=seconds)
@@ -143,7 +146,7 @@ class Installed:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=PATIENCE_SECONDS)
         finally:
             self.process.kill()
 

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.environ.get("INFERENCE_GROWTH") != "all", reason="make test-growth")
 
 REGISTERS_SECONDS, BOOT_SECONDS, WORK_SECONDS, EMPTY_SECONDS = 15, 5.0, 8.0, 10
+# What the administrator says; a busy machine takes less.
+SAID_SECONDS = 300
 PROVISIONING = "accelerators.gpu.provisioning"
 VALUES = (
     f"{PROVISIONING}.allocatable.cpu=7",
     f"{PROVISIONING}.allocatable.memory=30Gi",
     rf"{PROVISIONING}.allocatable.nvidia\.com/gpu=1",
-    f"{PROVISIONING}.nodeSeconds=60",
+    f"{PROVISIONING}.nodeSeconds={SAID_SECONDS}",
     f"{PROVISIONING}.timeoutSeconds=90",
 )
 SHOWN = Path(os.environ.get("INFERENCE_GROWTH_STORY", "/dev/null"))
@@ -140,20 +142,20 @@ def test_karpenter_grows_the_cluster_for_a_job_with_a_deadline_and_shrinks_it_ag
     grown: Cluster, installed: Installed, space: str
 ) -> None:
     story = Story(grown.client, space, "due")
-    grown.client.create(jobs(space), a_batch("due", accelerator="gpu", deadline=_in(120)))
-    waits = story.until(lambda job: reason(job, "Placed") == "Provisioning", "the wait for a node", seconds=30)
+    grown.client.create(jobs(space), a_batch("due", accelerator="gpu", deadline=_in(2 * SAID_SECONDS)))
+    waits = story.until(lambda job: reason(job, "Placed") == "Provisioning", "the wait for a node", seconds=60)
     assert waits["status"]["deadline"]["outlook"] == "OnTime"
     # Nobody has made a pool yet: a placeholder is Pending, and no more.
     for path, body in karpenter.node_pool(registration_seconds=REGISTERS_SECONDS, empty_seconds=EMPTY_SECONDS):
         grown.client.create(path, body)
-    done = story.until(lambda job: reason(job, "Succeeded") == "Succeeded", "the end of the work", seconds=90)
-    story.until(lambda _: nodes(grown) == {"cpu-1"}, "the end of the node", seconds=90)
+    done = story.until(lambda job: reason(job, "Succeeded") == "Succeeded", "the end of the work", seconds=SAID_SECONDS)
+    story.until(lambda _: nodes(grown) == {"cpu-1"}, "the end of the node", seconds=SAID_SECONDS)
     SHOWN.write_text(f"{story}\n\n{_events(grown, space)}\n")
 
     assert done["status"]["deadline"]["outlook"] == "Met"
     (entry,) = done["status"]["provisioning"]
     assert entry["node"].startswith("kwok-gpu-")
-    assert REGISTERS_SECONDS + BOOT_SECONDS <= entry["seconds"] < 60
+    assert REGISTERS_SECONDS + BOOT_SECONDS <= entry["seconds"] < SAID_SECONDS
     assert done["status"]["placement"]["node"] == entry["node"]
     assert [pod["metadata"]["name"] for pod in grown.client.get(pods(space))["items"]] in ([], [entry_pod(done)])
 
@@ -163,13 +165,13 @@ def entry_pod(job: Raw) -> str:
 
 
 def test_what_that_node_took_counts_for_the_next_deadline(grown: Cluster, installed: Installed, space: str) -> None:
-    """The administrator has said 60 s; it took some 25."""
+    """It took some 25 s, much less than the administrator has said."""
     grown.client.create(jobs(space), a_batch("next", accelerator="gpu", deadline=_in(10), deadlinePolicy="Firm"))
     job = installed.wait_reason(space, "DeadlineInfeasible", name="next")
     message = condition(job, "Ready")["message"]
 
     assert "even if it starts on a new node of class gpu, which takes some " in message
-    assert int(message.partition("which takes some ")[2].partition(" s")[0]) < 60
+    assert int(message.partition("which takes some ")[2].partition(" s")[0]) < SAID_SECONDS
 
 
 def test_a_job_that_is_deleted_takes_its_placeholder_along(grown: Cluster, installed: Installed, space: str) -> None:
@@ -181,7 +183,7 @@ def test_a_job_that_is_deleted_takes_its_placeholder_along(grown: Cluster, insta
     grown.client.delete(f"{jobs(space)}/asks")
 
     until(lambda: not grown.client.get(placeholders)["items"], "the placeholder's end")
-    until(lambda: nodes(grown) == {"cpu-1"}, "the end of the node", seconds=90)
+    until(lambda: nodes(grown) == {"cpu-1"}, "the end of the node", seconds=SAID_SECONDS)
 
 
 def _events(cluster: Cluster, namespace: str) -> str:

@@ -182,7 +182,7 @@ def test_profiles_merge_by_file_class_back_end_and_batch_size(cluster: Cluster, 
 def test_a_job_is_deleted_at_once_and_never_hangs_on_a_finalizer(cluster: Cluster, namespace: str) -> None:
     cluster.client.create(jobs(namespace), a_batch())
 
-    cluster.kubectl("delete", "ij/job", "-n", namespace, "--timeout=10s")
+    cluster.kubectl("delete", "ij/job", "-n", namespace, "--timeout=60s")
 
     assert cluster.client.call("GET", f"{jobs(namespace)}/job").code == 404
 

@@ -21,7 +21,7 @@ from kubectl_inference.__main__ import main
 from tests.cluster.client import jobs, models
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import a_batch, a_job, a_model
-from tests.cluster.operators import FAILURE, SUCCESS, Installed
+from tests.cluster.operators import FAILURE, PATIENCE_SECONDS, SUCCESS, Installed
 
 if TYPE_CHECKING:
     import asyncio
@@ -199,7 +199,9 @@ async def test_the_client_for_event_loops_does_the_same(cluster: Cluster, instal
         made = await client.jobs.submit(
             InferenceJob(metadata=Metadata(name="job"), spec=InferenceJobSpec(model="digits", input=Input(data='{"x": 1}')))
         )
-        waiting: asyncio.Task[InferenceJob] = asyncio.ensure_future(client.jobs.wait("job", Goal.SUCCEEDED, timeout=30))
+        waiting: asyncio.Task[InferenceJob] = asyncio.ensure_future(
+            client.jobs.wait("job", Goal.SUCCEEDED, timeout=PATIENCE_SECONDS)
+        )
         await asyncio.to_thread(installed.play, space, SUCCESS)
 
         assert made.spec.batch_size == 1 and (await waiting).status.attempts == 1
@@ -215,7 +217,7 @@ def test_a_watch_shows_each_change_and_ends(cluster: Cluster, installed: Install
     installed.wait_reason(space, "Suspended", kind="Suspended")
 
     with Client.from_kubeconfig(str(cluster.kubeconfig), namespace=space) as client:
-        changes = client.jobs.watch("job", timeout=20)
+        changes = client.jobs.watch("job", timeout=PATIENCE_SECONDS)
         assert next(changes).spec.suspend
         client.jobs.resume("job")
         assert not next(changes).spec.suspend
@@ -283,7 +285,7 @@ def test_a_page_is_shown_again_after_a_change_until_interrupted(cluster: Cluster
         cluster.client.merge(f"{jobs(space)}/job", {"spec": {"suspend": False}})
         assert any("Starting" in line for line in watching.stdout)
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(timeout=30) == 130
+        assert watching.wait(timeout=PATIENCE_SECONDS) == 130
 
 
 def test_an_account_that_may_read_less_is_told_what_is_missing(

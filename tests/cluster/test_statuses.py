@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.client import jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_job, a_model, condition, reason
-from tests.cluster.operators import FAILURE, PROBLEM, SUCCESS, Installed, until, writes_of
+from tests.cluster.operators import FAILURE, PATIENCE_SECONDS, PROBLEM, SUCCESS, Installed, until, writes_of
 from tests.kstatus import kstatus
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_a_batch_that_succeeds(cluster: Cluster, installed: Installed, space: st
     job = installed.wait_reason(space, "Succeeded")
 
     assert kstatus(job) == "Current"
-    assert (waiting.wait(timeout=30), ready.wait(timeout=30)) == (0, 0)
+    assert (waiting.wait(timeout=PATIENCE_SECONDS), ready.wait(timeout=PATIENCE_SECONDS)) == (0, 0)
     status = job["status"]
     assert (status["phase"], status["attempts"], status["deadline"]["outlook"]) == ("Succeeded", 1, "Met")
     assert status["progress"] == {"total": 2, "completed": 2, "failed": 0}
@@ -52,7 +52,7 @@ def test_a_batch_that_fails_for_good(cluster: Cluster, installed: Installed, spa
     job = installed.wait_reason(space, "ModelNotFound", kind="Stalled")
 
     assert kstatus(job) == "Failed"
-    assert waiting.wait(timeout=30) == 0
+    assert waiting.wait(timeout=PATIENCE_SECONDS) == 0
     assert condition(job, "Succeeded")["status"] == "False"
     assert "there is no such file" in condition(job, "Stalled")["message"]
 
@@ -76,7 +76,7 @@ def test_a_job_that_serves(cluster: Cluster, installed: Installed, space: str) -
     job = installed.wait_reason(space, "Serving")
 
     assert kstatus(job) == "Current"
-    assert waiting.wait(timeout=30) == 0
+    assert waiting.wait(timeout=PATIENCE_SECONDS) == 0
     scale = cluster.client.get(f"{jobs(space)}/job/scale")
     assert (scale["status"]["replicas"], scale["status"]["selector"]) == (1, f"inference.myorg/job-uid={job['metadata']['uid']}")
     chosen = cluster.client.get(f"{pods(space)}?labelSelector={scale['status']['selector']}")["items"]
@@ -138,7 +138,7 @@ def test_kubectl_wait_goes_by_the_spec_of_now(cluster: Cluster, installed: Insta
 
     cluster.client.merge(f"{jobs(space)}/job", {"spec": {"priority": 5}})
 
-    assert _wait(cluster, space, "condition=Ready").wait(timeout=30) == 0
+    assert _wait(cluster, space, "condition=Ready").wait(timeout=PATIENCE_SECONDS) == 0
     job = installed.job(space)
     assert job["status"]["observedGeneration"] == job["metadata"]["generation"] == 2
 
@@ -153,7 +153,7 @@ def test_kubectl_wait_still_sees_success_after_a_change_to_a_finished_job(
     cluster.client.merge(f"{jobs(space)}/job", {"spec": {"ttlSecondsAfterFinished": 86_400}})
     until(lambda: installed.job(space)["status"]["observedGeneration"] == 2, "the new generation")
 
-    assert cluster.kubectl("wait", "--for=condition=Succeeded", "ij/job", "-n", space, "--timeout=3s", check=False).returncode == 0
+    assert cluster.kubectl("wait", "--for=condition=Succeeded", "ij/job", "-n", space, "--timeout=60s", check=False).returncode == 0
 
 
 def test_a_service_that_ended_when_it_was_told_to_is_current(cluster: Cluster, installed: Installed, space: str) -> None:
@@ -167,7 +167,7 @@ def test_a_service_that_ended_when_it_was_told_to_is_current(cluster: Cluster, i
 def test_a_model_with_a_very_long_file_name_gets_a_status(cluster: Cluster, installed: Installed, space: str) -> None:
     cluster.client.create(jobs(space), a_batch(model=f"pvc://data/{'m' * 300}.onnx"))
 
-    until(lambda: reason(installed.job(space)), "a status", seconds=5)
+    until(lambda: reason(installed.job(space)), "a status")
 
 
 @pytest.mark.parametrize("limits", [{"memory": "256Mi"}, {"cpu": "250m"}], ids=["memory", "cpu"])
@@ -185,7 +185,7 @@ def test_a_job_that_sets_limits_alone_gets_a_pod(
 def test_every_name_that_the_api_takes_gets_workers(cluster: Cluster, installed: Installed, space: str, name: str) -> None:
     cluster.client.create(jobs(space), a_job(name))
 
-    found = until(lambda: cluster.client.get(pods(space))["items"], "a pod", seconds=10)
+    found = until(lambda: cluster.client.get(pods(space))["items"], "a pod")
 
     assert len(found) == 1
     assert len(cluster.client.get(f"/api/v1/namespaces/{space}/services")["items"]) == 1
@@ -244,7 +244,7 @@ def test_pods_and_service_go_with_their_job(cluster: Cluster, installed: Install
     installed.worker(space)
     until(lambda: cluster.client.get(f"/api/v1/namespaces/{space}/services")["items"], "the Service")
 
-    cluster.kubectl("delete", "ij/job", "-n", space, "--timeout=10s")
+    cluster.kubectl("delete", "ij/job", "-n", space, "--timeout=60s")
 
     until(lambda: not cluster.client.get(pods(space))["items"], "the garbage collector")
     until(lambda: not cluster.client.get(f"/api/v1/namespaces/{space}/services")["items"], "the garbage collector")

@@ -170,7 +170,7 @@ def test_a_quota_in_the_way_is_named_and_waited_for(other_space: Space) -> None:
     kube = other_space.kube
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "tight"}, "spec": {"hard": {"pods": "0"}}}
     kube.apply(quota)
-    kube.run("wait", "--for=jsonpath={.status.hard.pods}=0", "resourcequota/tight", "--timeout=30s")
+    kube.run("wait", "--for=jsonpath={.status.hard.pods}=0", "resourcequota/tight", "--timeout=60s")
     kube.apply(a_batch("held"))
 
     job = wait_reason(kube, "held", "QuotaExceeded")

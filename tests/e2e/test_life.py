@@ -40,7 +40,7 @@ def test_a_deleted_job_takes_its_worker_with_it(space: Space) -> None:
     kube.apply(a_slow_batch("doomed", space.folder))
     wait_for(lambda: bool(workers(kube, "doomed")), "a worker")
 
-    kube.run("delete", "ij", "doomed", "--timeout=20s")
+    kube.run("delete", "ij", "doomed", "--timeout=60s")
 
     wait_for(lambda: not workers(kube, "doomed"), "the worker is gone")
 

@@ -58,7 +58,9 @@ async def test_an_envoy_is_told_and_what_it_refuses_is_counted_and_said(
     await stream.write(
         messages.DiscoveryRequest(type_url=CLUSTERS, response_nonce=first.nonce, error_detail={"code": 3, "message": "bad cluster"})
     )
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(60):
+        while metrics.gateway_refusals_total._value.get() == refused:
+            await asyncio.sleep(0.01)
     say(word, "m", "n")
     second = await heard(stream)
 

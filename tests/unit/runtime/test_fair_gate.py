@@ -90,7 +90,7 @@ def test_all_come_in_once_the_others_have_left(most: int, steps: list[tuple[str,
         for number in range(len(steps)):
             visits.end(number)
         done = [task for _, task, _ in visits._tasks]
-        await asyncio.wait_for(asyncio.gather(*done, return_exceptions=True), 5)
+        await asyncio.wait_for(asyncio.gather(*done, return_exceptions=True), 60)
         assert (visits.gate._taken, visits.gate._here, visits.gate._inside) == (0, Counter(), Counter())
 
     asyncio.run(live())

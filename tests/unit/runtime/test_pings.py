@@ -24,8 +24,8 @@ def listening() -> Iterator[tuple[socket.socket, Pings]]:
         yield server, pings
 
 
-def words(pings: Pings, seconds: float = 1.0) -> list[tuple[str, Word]]:
-    """What comes first, within a second."""
+def words(pings: Pings, seconds: float = 60.0) -> list[tuple[str, Word]]:
+    """What comes first, within some time."""
     end = time.monotonic() + seconds
     while not (found := list(pings.collect())) and time.monotonic() < end:
         time.sleep(0.005)

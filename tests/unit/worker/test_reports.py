@@ -66,7 +66,7 @@ def test_inline_answers_full_of_quotes_still_end_in_a_whole_report() -> None:
     child = subprocess.Popen([sys.executable, "-c", SHORTEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     try:
-        data, _ = child.communicate(output.encode(), timeout=2)
+        data, _ = child.communicate(output.encode(), timeout=60)
     finally:
         child.kill()
         child.communicate()

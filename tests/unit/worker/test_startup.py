@@ -72,7 +72,7 @@ def test_whoever_connects_before_the_worker_runs_waits_in_the_backlog() -> None:
     (port,) = free_ports(1)
     opened = open_port({"INFERENCE_ADDRESS": "127.0.0.1", "INFERENCE_HEALTH_PORT": str(port)})
     assert opened is not None
-    with opened, socket.create_connection(("127.0.0.1", port), timeout=5) as caller:
+    with opened, socket.create_connection(("127.0.0.1", port), timeout=60) as caller:
         accepted, _ = opened.accept()
         with accepted:
             accepted.sendall(b"at last")

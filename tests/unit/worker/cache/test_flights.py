@@ -217,7 +217,9 @@ async def test_what_is_over_leaves_nothing_to_the_collector(ends: str) -> None:
         engine.let()
         await cached.infer(OTHER)
         asked.clear()
-        await asyncio.sleep(0.05)
-        assert [each for each in gc.get_objects() if isinstance(each, Waiting)] == []
+        # The engine's thread holds the last ones for a moment longer.
+        async with asyncio.timeout(60):
+            while [each for each in gc.get_objects() if isinstance(each, Waiting)]:
+                await asyncio.sleep(0.01)
     finally:
         gc.enable()

@@ -101,11 +101,11 @@ def test_brackets_in_texts_are_none() -> None:
     "text", [b'"' + b'\\"' * 4 * MANY, b'"' * 8 * MANY, b'"' + b"\\" * 4 * MANY], ids=["escapes", "quotes", "ends"]
 )
 def test_texts_without_an_end_take_no_time(text: bytes) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(RequestError):
         message_size.of_few_lists(memoryview(b"[" * 2 * MANY + text))
 
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 def test_a_message_that_asks_for_a_document_is_short() -> None:
