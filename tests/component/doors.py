@@ -21,6 +21,7 @@ from inference_operator.gateway.snapshot import Backend, Service
 from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT, READY_PATH
 from tests import loopback
 from tests.component import envoys
+from tests.component.operators import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,6 +33,8 @@ class Counting:
     """Workers by HTTP, each at an address of its own, that count what they are asked and answer with their name."""
 
     asked: Counter[str] = field(default_factory=Counter)
+    # How often somebody wanted to know whether they are ready.
+    probed: Counter[str] = field(default_factory=Counter)
     headers: dict[str, Mapping[str, str]] = field(default_factory=dict)
     # What a worker does before it answers, by its name.
     acts: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse | None]]] = field(default_factory=dict)
@@ -42,6 +45,7 @@ class Counting:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             if request.path in ("/v2/health/ready", READY_PATH):
+                self.probed[name] += 1
                 return web.Response()
             self.asked[name] += 1
             self.headers[name] = request.headers.copy()
@@ -116,7 +120,7 @@ class Plane:
 
     async def until(self, path: str, wanted: str, headers: Mapping[str, str] | None = None) -> None:
         """Wait until a worker of that name answers."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
                     if (await self.ask(path, headers))[1] == wanted:

@@ -36,7 +36,7 @@ class Standalone:
     def end(self) -> None:
         """It ends its Envoy, too."""
         self.process.terminate()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
 
 
 def start(folder: Path, objects: Iterable[dict[str, Any]]) -> Standalone:

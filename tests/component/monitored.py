@@ -17,7 +17,7 @@ from dev.dashboards import BOARDS
 from tests.component import prometheus
 from tests.component.api_server import ApiServer
 from tests.component.objects import a_batch, a_model, a_node, a_server, condition, succeeded
-from tests.component.operators import REPOSITORY, Ward, until
+from tests.component.operators import PATIENCE_SECONDS, REPOSITORY, Ward, until
 from tests.component.warm_node import CLAIM, WarmNode, all_ready
 from tests.loopback import free_ports
 from tests.process import models
@@ -171,7 +171,7 @@ async def scraped(nursery: Nursery, folder: Path, more: int = 0) -> Scraped:
     await server.start()
     node = WarmNode(server, folder / "node", runs_jobs=True)
     try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_SECONDS)) as session:
             return await Scene(server, ward, node, monitor, session).play(more)
     finally:
         monitor.end()

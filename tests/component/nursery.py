@@ -55,8 +55,13 @@ def _fork(start: dict[str, Any]) -> int:
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         for name, value in start["constants"].items():
-            module, _, attribute = name.partition(":")
-            setattr(importlib.import_module(module), attribute, value)
+            module, _, path = name.partition(":")
+            *owners, attribute = path.split(".")
+            owner = importlib.import_module(module)
+            for one in owners:
+                owner = getattr(owner, one)
+            # Values that are frozen among them.
+            object.__setattr__(owner, attribute, value)
         code = main()
     except BaseException:  # noqa: BLE001 -- the child must never return into the nursery's loop
         traceback.print_exc()

@@ -12,6 +12,7 @@ import numpy as np
 
 from inference_protocol.messages import HTTP_PORT
 from tests.component import foreign_gateways
+from tests.component.operators import PATIENCE_SECONDS
 from tests.component.warm_node import WarmNode, all_ready, served_by_two
 from tests.loopback import free_ports
 from tests.process import models
@@ -72,7 +73,7 @@ class Pool:
             made.end()
 
     async def _listens(self, gateway: Gateway) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 assert gateway.process.poll() is None, gateway.log[-3000:]
                 try:
@@ -96,7 +97,7 @@ class Pool:
 
         tasks = [asyncio.create_task(load()) for _ in range(8)]
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (await self.node._telemetry(worker)).in_flight:
                     await asyncio.sleep(0.01)
             # Until the operator has heard of it.
@@ -119,7 +120,7 @@ async def two_workers(server: ApiServer, ward: Ward, tmp_path: Path) -> AsyncIte
     async with aiohttp.ClientSession() as session:
         made = Pool(node, operator, picker, tmp_path, session)
         async with made.gateway() as gateway:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while (await made.infer(gateway.url))[0] != 200:
                     await asyncio.sleep(0.05)
         yield made

@@ -10,6 +10,7 @@ import pytest
 import tritonclient.grpc.aio as over_grpc
 
 from inference_protocol.messages import HTTP_PORT
+from tests.component.operators import PATIENCE_SECONDS
 from tests.component.pools import WIDTH, Pool, two_workers
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ async def test_a_deadline_that_nobody_meets_is_refused_before_any_worker_hears_o
     async with pool.gateway() as gateway:
         loop = asyncio.get_running_loop()
         # Until workers have been measured.
-        end = loop.time() + 22
+        end = loop.time() + PATIENCE_SECONDS
         while loop.time() < end:
             await asyncio.gather(*(pool.infer(gateway.url) for _ in range(8)))
             if (await pool.infer(gateway.url, timeout_ms=0.01))[0] == 429:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from dataclasses import dataclass, field
 from itertools import product
@@ -17,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.component import envoys
 from tests.component.objects import a_pod
-from tests.component.operators import Ward, until
+from tests.component.operators import PATIENCE_SECONDS, Ward, until
 from tests.component.warm_node import WarmNode, all_ready, served_by_two
 from tests.loopback import free_ports
 from tests.process import models
@@ -56,7 +57,7 @@ class Door:
     async def leads(self) -> None:
         """Wait until the door leads to the model."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + 30
+        give_up = loop.time() + PATIENCE_SECONDS
         while True:
             try:
                 if (await self.http("/default/v2/models/digits/ready"))[0] == 200:
@@ -260,22 +261,43 @@ async def test_an_envoy_whose_pod_is_to_go_sends_its_callers_away_with_their_ans
     assert b"connection: close" not in (await reader.readuntil(b"\r\n\r\n")).lower()
 
     door.server.update("pods", "envoy-1", _deleted, "operator-system")
-    await asyncio.sleep(1)
+
+    async def nobody_new() -> None:
+        with contextlib.suppress(ConnectionRefusedError):
+            while True:
+                _, new = await asyncio.open_connection("127.0.0.1", door.envoy.door)
+                new.close()
+                await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(nobody_new(), PATIENCE_SECONDS)
     writer.write(ask)
     answer = (await reader.readuntil(b"\r\n\r\n")).lower()
     writer.close()
     assert b"http/1.1 200" in answer and b"connection: close" in answer
-    with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection("127.0.0.1", door.envoy.door)
 
 
 async def test_a_worker_that_dies_is_left_out_though_no_operator_says_so(door: Door) -> None:
     """What was under way in it is lost; what was not begun is tried on the other."""
     door.operator.send(signal.SIGSTOP)
-    door.node.workers[0].kill()
-    await asyncio.sleep(0.2)
+    lost = door.node.workers[0]
+    lost.kill()
+    await until(lambda: not lost.running, "the worker's end")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await connections(door, lost.address):
+            await asyncio.sleep(0.02)
     for _ in range(100):
         assert (await door.http("/default/v2/models/digits/ready"))[0] == 200
+
+
+async def connections(door: Door, address: str) -> int:
+    """How many Envoy has to a worker, by its own word."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{door.envoy.admin}/clusters") as answer:
+        told = [line.split("::") for line in (await answer.text()).splitlines()]
+    found = [
+        int(value) for _, host, name, value in (one for one in told if len(one) == 4) if name == "cx_active" and address in host
+    ]
+    assert found, address
+    return sum(found)
 
 
 def _deleted(obj: Any) -> None:

@@ -60,7 +60,7 @@ async def lines(door: Plane, count: int) -> list[dict[str, Any]]:
 
 
 async def test_a_line_says_who_what_when_and_how_it_ended(door: Plane) -> None:
-    begun = len(await lines(door, 1))
+    begun, clock = len(await lines(door, 1)), time.time()
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     await door.ask(f"{INFER}?token=hidden", {"x-api-key": KEY, "traceparent": trace})
     await door.ask(INFER, {"x-api-key": "wrong", "inference-route": "http:default/m"})
@@ -70,7 +70,8 @@ async def test_a_line_says_who_what_when_and_how_it_ended(door: Plane) -> None:
         await door.ask("/other/v2/models/m/infer", {"x-api-key": LIMITED})
     answered, unknown, forbidden, absent, _, over = (await lines(door, begun + 6))[begun:]
 
-    assert abs(dt.datetime.fromisoformat(answered["time"]).timestamp() - time.time()) < 60
+    # Envoy's clock may be a turn of its loop behind.
+    assert clock - 1 <= dt.datetime.fromisoformat(answered["time"]).timestamp() <= time.time()
     times = {answered.pop("time"), answered.pop("milliseconds"), answered.pop("requestId")}
     assert len(times) == 3
     assert answered == {

@@ -15,7 +15,7 @@ from inference_operator.payloads import Payloads
 from inference_operator.tenants import Tenants
 from tests import loopback
 from tests.component.doors import Counting, by_grpc, plane
-from tests.component.operators import until
+from tests.component.operators import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,13 +25,14 @@ INFER = "/default/v2/models/m/infer"
 
 
 @asynccontextmanager
-async def sink(seconds: float = 0.0) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """Who gets copies: its URL, and what it got."""
+async def sink(may_answer: asyncio.Event | None = None) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """Who gets copies: its URL, and what it got. It answers once it may."""
     got: list[tuple[dict[str, str], bytes]] = []
 
     async def take(request: web.Request) -> web.Response:
         got.append(({name.lower(): value for name, value in request.headers.items()}, await request.read()))
-        await asyncio.sleep(seconds)
+        if may_answer is not None:
+            await may_answer.wait()
         return web.Response(status=202)
 
     app = web.Application()
@@ -55,17 +56,17 @@ async def test_requests_and_answers_are_copied_as_events_of_one_id(workers: Coun
         async with plane(tmp_path, *services, tenants=Tenants(enabled=True, unknown="Anonymous"), payloads=payloads) as door:
             await door.until(INFER, "default")
             await door.until("/b/v2/models/m/infer", "b")
-            await asyncio.sleep(0.3)
-            got.clear()
             await door.ask(INFER, {"x-api-key": "secret", "Content-Type": "application/json"}, body=b"0123456789ab")
             await door.ask("/b/v2/models/m/infer")
             await door.ask("/default/v2/models/none/infer")
             await door.ask("/default/v2/models/m/ready")
-            await until(lambda: len(got) >= 2, "events")
-            await asyncio.sleep(0.2)
+            # Copies of the others would have come before those of the last.
+            await door.ask(INFER, body=b"last")
+            for begin in (b"0123456789", b"last"):
+                await until(lambda: len(events(got, begin)) == 2, "events")  # noqa: B023
     # Nothing of what asks for no inference, or in another namespace; of a model that is not there, at most the refusal.
     assert {headers["ce-source"] for headers, _ in got} <= {"/default/m", "/default/none"}
-    found = {headers["ce-type"]: (headers, body) for headers, body in got if headers["ce-source"] == "/default/m"}
+    found = events(got, b"0123456789")
     (request, asked), (response, answered) = (found[f"myorg.inference.{kind}"] for kind in ("request", "response"))
     assert asked == b"0123456789" and answered == b"default"
     assert (request["ce-specversion"], request["content-type"]) == ("1.0", "application/json")
@@ -74,25 +75,36 @@ async def test_requests_and_answers_are_copied_as_events_of_one_id(workers: Coun
     assert "secret" not in str(got)
 
 
+def events(got: list[tuple[dict[str, str], bytes]], asked: bytes) -> dict[str, tuple[dict[str, str], bytes]]:
+    """The events of the request that had this body, by their types."""
+    of = {headers["ce-requestid"] for headers, body in got if body == asked}
+    return {headers["ce-type"]: (headers, body) for headers, body in got if headers["ce-requestid"] in of}
+
+
 async def test_a_share_of_requests_is_copied(workers: Counting, tmp_path: Path) -> None:
     service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
     async with sink() as (url, got), plane(tmp_path, service, payloads=Payloads(url, percent=20)) as door:
         await door.until(INFER, "worker")
-        got.clear()
         for _ in range(500):
-            await door.ask(INFER)
-        await asyncio.sleep(0.3)
-        assert 120 <= len(got) <= 280
+            await door.ask(INFER, body=b"one of many")
+
+        def copied() -> int:
+            return sum(body == b"one of many" for _, body in got)
+
+        await until(lambda: copied() >= 60, "a tenth of them and more")
+        assert copied() <= 140
 
 
 async def test_nobody_waits_for_who_takes_copies_slowly_or_not_at_all(workers: Counting, tmp_path: Path) -> None:
     service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
-    async with sink(30.0) as (url, got), plane(tmp_path, service, payloads=Payloads(url, percent=100)) as door:
+    never = asyncio.Event()
+    async with sink(never) as (url, got), plane(tmp_path, service, payloads=Payloads(url, percent=100)) as door:
         await door.until(INFER, "worker")
-        async with asyncio.timeout(20):
-            for _ in range(300):
-                assert (await door.ask(INFER))[:2] == (200, "worker")
-        assert 0 < len(got) < 100
+        for _ in range(300):
+            assert (await door.ask(INFER))[:2] == (200, "worker")
+        await until(lambda: got, "the first copy")
+        assert len(got) < 100
+        never.set()
     for gone in ("http://127.0.0.1:9/events", "http://nobody.invalid/events"):
         async with plane(tmp_path, service, payloads=Payloads(gone, percent=100)) as door:
             await door.until(INFER, "worker")
@@ -114,10 +126,8 @@ async def test_a_stream_is_copied_while_it_passes(workers: Counting, tmp_path: P
     service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
     async with sink() as (url, got), plane(tmp_path, service, payloads=Payloads(url, percent=100)) as door:
         await door.until(INFER, "worker")
-        await asyncio.sleep(0.2)
-        got.clear()
         workers.acts["worker"] = stream
-        async with asyncio.timeout(10), door.session.post(f"http://127.0.0.1:{door.port}{INFER}") as answer:
+        async with asyncio.timeout(PATIENCE_SECONDS), door.session.post(f"http://127.0.0.1:{door.port}{INFER}") as answer:
             assert await answer.content.readany() == b"first"
             more.set()
             assert await answer.content.read() == b"second"

@@ -23,6 +23,7 @@ from inference_operator.gateway.snapshot import Service
 from inference_operator.tenants import Tenant, Tenants, Tokens
 from tests.authority import Authority
 from tests.component.doors import Counting, Plane, by_grpc, plane
+from tests.component.operators import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -273,12 +274,12 @@ async def test_each_worker_is_told_its_part_of_a_tenants_quota(workers: Counting
         await door.until(INFER, "worker")
         assert await told(workers, door, {}) == "anonymous;rows=100;device=0.5;concurrent=7"
         door.say(replace(service, backends=backends))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await told(workers, door, {}) != "anonymous;rows=33.333333;device=0.166667;concurrent=3":
                 await asyncio.sleep(0.02)
         # One that drains takes nothing new.
         door.say(replace(service, backends=(*backends[:2], replace(backends[2], draining=True))))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await told(workers, door, {}) != "anonymous;rows=50;device=0.25;concurrent=4":
                 await asyncio.sleep(0.02)
 
@@ -297,7 +298,7 @@ async def test_a_key_that_is_taken_back_counts_no_longer(workers: Counting, tmp_
     async with plane(tmp_path, service, tenants=Tenants(enabled=True, key_file=file, list=(Tenant("a"),))) as door:
         await door.until(INFER, "worker", {"x-api-key": KEY})
         keys(tmp_path, f"a {OTHER_KEY}\n")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while (await door.ask(INFER, {"x-api-key": KEY}))[0] != 401:
                 await asyncio.sleep(0.2)
         assert await told(workers, door, {"x-api-key": OTHER_KEY}) == "a"
@@ -330,7 +331,7 @@ async def test_a_changed_list_loses_no_request(workers: Counting, tmp_path: Path
         for weight in (2, 3):
             door.options["tenants"] = Tenants(enabled=True, key_file=tenants.key_file, list=(Tenant("a", weight=weight),))
             door.say(service)
-            await asyncio.sleep(1)
+            await until(lambda: f"a;weight={weight}" in heard, "the changed list")  # noqa: B023
         stop.set()
         await asyncio.gather(*callers)
         assert heard == {"a", "a;weight=2", "a;weight=3"}
@@ -345,7 +346,7 @@ async def test_a_request_that_can_not_be_judged_is_refused(
     monkeypatch.setattr(tenants_lua, which, "function judge(handle) error('fault') end")
     service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
     async with plane(tmp_path, service, tenants=Tenants(enabled=True, unknown="Anonymous")) as door:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
                     status, text, _ = await door.ask(INFER)

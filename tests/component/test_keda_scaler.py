@@ -10,7 +10,7 @@ import pytest
 
 from inference_operator.autoscaling.keda import messages
 from tests.component.objects import a_model, a_node, a_server
-from tests.component.operators import Operator, Ward
+from tests.component.operators import PATIENCE_SECONDS, Operator, Ward
 
 if TYPE_CHECKING:
     from tests.component.api_server import ApiServer
@@ -43,7 +43,7 @@ async def ask(operator: Operator, method: str, job: str, *, namespace: str = "de
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply.FromString,
         )
-        return await call(request, timeout=20)
+        return await call(request, timeout=PATIENCE_SECONDS)
 
 
 async def test_every_replica_knows_a_service_at_rest(server: ApiServer, ward: Ward) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.component.kubelet import Kubelet
 
 LEASE_SECONDS = 2
+# Where a test waits until the Lease is over.
+BRIEF = {"leaseSeconds": LEASE_SECONDS}
 LEASE = ("leases", "inference-operator", "operator-system")
 
 
@@ -34,8 +36,7 @@ async def test_of_two_operators_only_the_holder_of_the_lease_writes(server: ApiS
 
 
 async def test_a_leader_that_is_told_to_stop_gives_the_lease_back_at_once(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
-    # The longest Lease that there is.
-    first, second = await _two(server, ward, settings={"leaseSeconds": 15})
+    first, second = await _two(server, ward)
 
     first.send(signal.SIGTERM)
     await second.says("leading as")
@@ -50,7 +51,7 @@ async def test_a_leader_that_is_told_to_stop_gives_the_lease_back_at_once(server
 async def test_when_a_leader_dies_the_other_takes_over_after_the_lease_has_expired(
     server: ApiServer, ward: Ward, kubelet: Kubelet
 ) -> None:
-    first, second = await _two(server, ward)
+    first, second = await _two(server, ward, settings=BRIEF)
     server.create(a_batch())
     pod = await kubelet.worker("job")
 
@@ -81,7 +82,7 @@ async def test_an_operator_whose_lease_was_taken_ends_with_an_error_and_leaves_t
 
 async def test_a_leader_that_wakes_up_after_another_took_over_writes_nothing(server: ApiServer, ward: Ward) -> None:
     # Few writes a second: whenever it is paused, many of its writes wait for their turn.
-    first, second = await _two(server, ward, settings={"requestsPerSecond": 5, "burst": 1})
+    first, second = await _two(server, ward, settings={**BRIEF, "requestsPerSecond": 5, "burst": 1})
     for number in range(20):
         server.create(a_batch(f"job-{number}"))
     await until(lambda: len(_of(server, "first")) > 2, "the first writes")
@@ -113,7 +114,7 @@ async def test_an_operator_that_lost_its_lease_begins_anew_by_itself_and_leads_a
 async def test_a_leader_without_api_server_goes_on_when_it_is_back(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
     for obj in (a_node(), a_model()):
         server.create(obj)
-    operator = await ward.lead(server)
+    operator = await ward.lead(server, settings=BRIEF)
 
     await server.stop()
     await asyncio.sleep(2 * LEASE_SECONDS)

@@ -11,7 +11,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.component.objects import LATER, a_batch, a_model, a_node, succeeded
-from tests.component.operators import until, until_status
+from tests.component.operators import PATIENCE_SECONDS, until, until_status
 from tests.component.test_refusals import refuse
 from tests.loopback import free_ports
 
@@ -62,7 +62,7 @@ async def test_a_job_is_counted_while_it_is_there_and_its_end_for_good(server: A
 
     there = await scraped(port)
     server.delete("inferencejobs", "job")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while "inference_jobs" in names(gone := await scraped(port)):
             await asyncio.sleep(0.02)
 

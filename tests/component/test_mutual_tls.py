@@ -15,7 +15,7 @@ from inference_operator.api import names
 from inference_operator.autoscaling.keda import messages
 from tests import authority
 from tests.component.objects import a_batch, a_model, a_node, a_server, succeeded
-from tests.component.operators import Operator, Ward, until
+from tests.component.operators import PATIENCE_SECONDS, Operator, Ward, until
 from tests.component.warm_node import CLAIM, WarmNode, all_ready
 from tests.loopback import free_ports
 from tests.process import models
@@ -106,7 +106,7 @@ async def ask(operator: Operator, root: str, pair: authority.Signed | None = Non
             response_deserializer=messages.IsActiveResponse.FromString,
         )
         try:
-            return (await call(reference, timeout=5)).result is False
+            return (await call(reference, timeout=PATIENCE_SECONDS)).result is False
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise

@@ -118,7 +118,7 @@ async def test_an_operator_that_was_there_before_the_crds_sees_jobs_made_after_t
         ward.start(server.url)
     server.create(a_batch(model="unknown"))
 
-    await until(lambda: reason(server.get("inferencejobs", "job")) == "ModelUnknown", "a status", seconds=5)
+    await until(lambda: reason(server.get("inferencejobs", "job")) == "ModelUnknown", "a status")
 
 
 async def test_settings_that_make_no_sense_end_the_process_with_code_two(server: ApiServer, ward: Ward) -> None:

@@ -152,7 +152,7 @@ async def test_a_conflict_that_is_nobodys_pod_is_tried_again_soon(
 
     server.create(a_batch())
 
-    await until(lambda: kubelet.seen, "the pod", seconds=5)
+    await until(lambda: kubelet.seen, "the pod")
 
 
 async def test_a_foreign_pod_in_the_way_is_told_and_the_job_goes_on_when_it_is_gone(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests import cluster_tools
 from tests.component.api_server import TASK_KEY
 from tests.component.objects import a_batch, a_model, a_node, succeeded
-from tests.component.operators import REPOSITORY, SETTINGS, environment, until
+from tests.component.operators import PATIENCE_SECONDS, REPOSITORY, SETTINGS, environment, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,4 +60,4 @@ def make_run(tools: ClusterTools, log: Path) -> Iterator[subprocess.Popen[bytes]
     finally:
         # It ends its operator when it is told to stop, and could not once it is killed.
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE_SECONDS)

@@ -26,7 +26,7 @@ async def test_two_thousand_jobs_that_wait_are_written_once_each(server: ApiServ
         server.create(a_batch(f"stopped-{number:03}", suspend=True))
 
     first = ward.start(server.url, settings={**FAST, "resyncSeconds": 1})
-    await until(lambda: len(server.writes_for_jobs()) >= 4 * EACH, "a status of each")
+    await until(lambda: len(server.writes_for_jobs()) >= 4 * EACH, "a status of each", seconds=300)
     # Time goes by: heartbeats of the node, two whole resyncs, new streams.
     rounds = len(server.calls("GET", "/inferencejobs$"))
     beats = count()
@@ -34,7 +34,7 @@ async def test_two_thousand_jobs_that_wait_are_written_once_each(server: ApiServ
         server.update("nodes", "node-1", lambda o: o["status"].update(heartbeat=next(beats)))
     for plural in ("nodes", "pods", "inferencejobs"):
         server.cut(plural, abrupt=False)
-    await until(lambda: len(server.calls("GET", "/inferencejobs$")) >= rounds + 2 * 5, "two resyncs")
+    await until(lambda: len(server.calls("GET", "/inferencejobs$")) >= rounds + 2 * 5, "two resyncs", seconds=300)
 
     first.kill()
     told = Counter(c.path for c in server.writes_for_jobs())

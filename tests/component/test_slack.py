@@ -73,7 +73,7 @@ async def test_a_batch_runs_behind_requests_and_goes_on_once_its_services_worker
     assert (told["job"], told["pod"]) == ("job", worker.pod)
 
     server.update("pods", worker.pod, lambda pod: pod["metadata"].update(deletionTimestamp="2026-04-02T12:00:00Z"))
-    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the success of the batch", seconds=120)
+    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the success of the batch", seconds=300)
 
     status = server.get("inferencejobs", "job")["status"]
     assert (status["attempts"], status["failedAttempts"]) == (2, 0)

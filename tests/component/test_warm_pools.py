@@ -130,14 +130,15 @@ async def test_a_worker_that_died_while_nobody_reigned_is_replaced_and_its_task_
 
 
 async def test_the_task_of_a_worker_that_falls_silent_goes_on_beside_and_is_done_once(
-    server: ApiServer, node: WarmNode, reign: Reign
+    server: ApiServer, ward: Ward, node: WarmNode
 ) -> None:
     """As when a node dies: nobody says so for 40 s, and it may wake and go on."""
+    operator = ward.start(server.url, settings=SETTINGS, constants={})
     workers = {worker.pod: worker for worker in await all_ready(node, 2)}
     (job,) = a_few(server, node, 1, rows=LONG)
     await until(lambda: items(node, job) > 0, "the first items")
     silent = workers.pop(server.get("inferencejobs", job)["status"]["placement"]["pod"])
-    await reign.operator.says(f"{silent.pod} on node-1 answers")
+    await operator.says(f"{silent.pod} on node-1 answers")
     silent.process.send_signal(signal.SIGSTOP)
     committed = items(node, job)
     (other,) = workers
@@ -169,9 +170,10 @@ async def test_the_task_of_a_deleted_job_is_stopped(server: ApiServer, node: War
 async def test_a_standby_takes_the_tasks_over_from_a_leader(
     server: ApiServer, ward: Ward, node: WarmNode, fate: signal.Signals
 ) -> None:
-    first = ward.start(server.url, who="first", settings=SETTINGS)
+    brief = {**SETTINGS, "leaseSeconds": 2}
+    first = ward.start(server.url, who="first", settings=brief)
     await all_ready(node, 2)
-    second = ward.start(server.url, who="second", settings=SETTINGS)
+    second = ward.start(server.url, who="second", settings=brief)
     await second.says("synced")
     jobs = a_few(server, node, 4, rows=LONG // 2)
     await until(lambda: all(items(node, job) > 0 for job in jobs[:2]), "the first items")
@@ -242,7 +244,7 @@ async def _all_beyond(node: WarmNode, jobs: list[str], share: float) -> None:
 
 
 async def all_succeed(server: ApiServer, jobs: list[str]) -> None:
-    await until(lambda: all(succeeded(server.get("inferencejobs", job)) for job in jobs), "all successes", seconds=60)
+    await until(lambda: all(succeeded(server.get("inferencejobs", job)) for job in jobs), "all successes", seconds=300)
 
 
 async def check_all_done_once(server: ApiServer, node: WarmNode, jobs: list[str], *, rows: int) -> None:

@@ -27,7 +27,7 @@ async def test_the_first_sync_takes_in_every_page(server: ApiServer, ward: Ward)
     await operator.says("synced: 1200 jobs")
     pages = [c for c in server.calls("GET", "/inferencejobs$") if c.query.get("limit") == "500"]
     assert sum("continue" in c.query for c in pages) >= 2
-    await until(lambda: len(server.calls("PATCH", "/status$")) == 1200, "a status of each")
+    await until(lambda: len(server.calls("PATCH", "/status$")) == 1200, "a status of each", seconds=300)
     assert all(reason(job) == "ModelUnknown" for job in server.all("inferencejobs"))
 
 
@@ -163,7 +163,7 @@ async def test_a_404_that_was_wrong_is_made_good_by_a_resync(server: ApiServer, 
     await until(lambda: wrong.used, "the wrong answer")
     await _resyncs(server, 3)
 
-    await until(lambda: reason(server.get("inferencejobs", "job")) == "ModelUnknown", "a status", seconds=2)
+    await until(lambda: reason(server.get("inferencejobs", "job")) == "ModelUnknown", "a status")
 
 
 async def test_an_old_event_about_a_job_brings_no_second_pod_and_no_write(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:

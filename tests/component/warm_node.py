@@ -37,7 +37,7 @@ from inference_protocol.messages import (
 from tests import loopback
 from tests.component.kubelet import node_of, now
 from tests.component.objects import a_model, a_node, a_server
-from tests.component.operators import until
+from tests.component.operators import PATIENCE_SECONDS, until
 from tests.outputs import committed_chunks
 from tests.process.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
 from tests.process.patched import PATCHES_VARIABLE
@@ -115,7 +115,7 @@ class WarmNode:
 
     async def until_idle(self) -> None:
         """Wait until no worker has a task; the limit is only there so that a broken operator fails a test."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while any([(await self._telemetry(worker)).tasks for worker in self.running]):
                 await asyncio.sleep(_POLL_SECONDS)
 
