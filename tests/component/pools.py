@@ -63,6 +63,15 @@ class Pool:
         async with self.session.post(f"http://{url}{PATH}", json=body(rows), headers=headers) as answer:
             return answer.status, await answer.text(), {name.lower(): value for name, value in answer.headers.items()}
 
+    async def prefers(self, url: str, worker: Warm) -> None:
+        """Wait until five requests in a row reach this worker: then the operator has heard of the other's load."""
+        reached = 0
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while reached < 5:
+                before = await self.served(worker)
+                assert (await self.infer(url))[0] == 200
+                reached = reached + 1 if await self.served(worker) > before else 0
+
     @asynccontextmanager
     async def gateway(self, **options: Any) -> AsyncIterator[Gateway]:
         made = foreign_gateways.start(self.folder, self.picker, self.addresses, **options)
@@ -100,8 +109,6 @@ class Pool:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (await self.node._telemetry(worker)).in_flight:
                     await asyncio.sleep(0.01)
-            # Until the operator has heard of it.
-            await asyncio.sleep(0.5)
             yield
         finally:
             stop = True

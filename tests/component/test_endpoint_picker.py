@@ -39,8 +39,9 @@ async def test_a_request_reaches_a_worker_however_the_gateway_shows_it_and_balan
 
 async def test_a_busy_worker_gets_nothing_while_another_is_idle(pool: Pool) -> None:
     busy, idle = pool.node.workers
-    before = await pool.served(idle)
     async with pool.loaded(busy), pool.gateway() as gateway:
+        await pool.prefers(gateway.url, idle)
+        before = await pool.served(idle)
         for _ in range(40):
             assert (await pool.infer(gateway.url))[0] == 200
     assert await pool.served(idle) == before + 40

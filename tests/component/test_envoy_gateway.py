@@ -119,8 +119,10 @@ async def test_the_picker_is_asked_and_followed_there(pool: Pool, tmp_path: Path
         *envoy_gateway.policies("default", "digits", "picker"),
     ]
     async with standalone(tmp_path / "standalone", objects, "/default/v2/models/digits/ready") as gateway:
-        url, before = f"127.0.0.1:{gateway.port}", await pool.served(idle)
+        url = f"127.0.0.1:{gateway.port}"
         async with pool.loaded(busy):
+            await pool.prefers(url, idle)
+            before = await pool.served(idle)
             for _ in range(20):
                 assert (await pool.infer(url))[0] == 200
         assert await pool.served(idle) == before + 20
