@@ -109,6 +109,8 @@ def test_routes_pass_the_crds_and_the_policies_and_are_written_once(cluster: Clu
 
     until(lambda: unnamed(cluster, namespace) == {"stable": 9, "canary": 1}, "the canary's share")
     until(lambda: len(listed(cluster, routes(namespace, "grpcroutes"))) == 4, "routes for gRPC")
+    # Routes are written one by one: by the second list from here all of them have the share.
+    _after_lists(cluster, doors, 2)
     http, grpc = listed(cluster, routes(namespace)), listed(cluster, routes(namespace, "grpcroutes"))
     assert len(http) == 4
     assert all(one["metadata"]["ownerReferences"][0]["kind"] == "InferenceJob" for one in (*http.values(), *grpc.values()))
