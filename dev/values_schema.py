@@ -47,6 +47,7 @@ _VALUES = [
     "imagePullPolicy",
     "imagePullSecrets",
     "kedaScaler",
+    "kueue",
     "logFormat",
     "logLevel",
     "metering",

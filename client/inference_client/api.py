@@ -702,6 +702,8 @@ class InferenceJobSpec(Value, frozen=True, kw_only=True):
     deadline_policy: str = "Soft"
     # Higher goes first; equals share fairly between namespaces, and go by deadline inside one.
     priority: int = 0
+    # The LocalQueue of Kueue in this namespace by which a batch is admitted; only where the chart enables it.
+    queue_name: str | None = None
     # The largest batch that is given to the model.
     batch_size: int = 1
     # What computes; auto goes by the model's format.

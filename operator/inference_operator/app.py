@@ -70,6 +70,8 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     stop = asyncio.Event()
     group.create_task(_until_stopped(stop))
     await _until_done("the first list", parts.resync.once)
+    if parts.kueue is not None:
+        await _until_done("the first list of Kueue's objects", parts.kueue.once)
     await _until_done("the key for warm workers", parts.task_key_secret.open)
     if parts.node_caches is not None:
         await _until_done("the key of the nodes' caches", parts.node_caches.open)
@@ -78,10 +80,7 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
         group.create_task(parts.authority.run())
         group.create_task(parts.authority.serve())
     # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
-    for namespaces, kinds in parts.scope.parted(WATCHED).items():
-        registry = kopf.OperatorRegistry()
-        register(registry, parts.informer, connection, parts.health.heard, kinds)
-        group.create_task(_watch(registry, namespaces, identity, stop))
+    _start_watches(parts, group, connection, identity, stop)
     parts.health.synced = True
     store = parts.store
     log.info("synced: %d jobs, %d models, %d nodes, %d pods", len(store.jobs), len(store.models), len(store.nodes), len(store.pods))
@@ -114,6 +113,15 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     group.create_task(_sweep(store, parts.queue, parts.clock))
     for _ in range(settings.workers):
         group.create_task(parts.workers.work())
+
+
+def _start_watches(parts: Parts, group: asyncio.TaskGroup, connection: Connection, identity: str, stop: asyncio.Event) -> None:
+    for namespaces, kinds in parts.scope.parted(WATCHED).items():
+        registry = kopf.OperatorRegistry()
+        register(registry, parts.informer, connection, parts.health.heard, kinds)
+        group.create_task(_watch(registry, namespaces, identity, stop))
+    if parts.kueue is not None:
+        group.create_task(parts.kueue.run())
 
 
 async def _until_done(what: str, do: Callable[[], Awaitable[None]]) -> None:

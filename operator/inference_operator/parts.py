@@ -17,6 +17,7 @@ from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.endpoints_reconciler import EndpointsReconciler
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.job_reconciler import JobReconciler
+from inference_operator.controllers.kueue import Kueue
 from inference_operator.controllers.pool_reconciler import PoolReconciler
 from inference_operator.controllers.queue_workers import Reconciler, Workers
 from inference_operator.controllers.resync import Resync
@@ -100,6 +101,7 @@ class Parts:
     informer: InformerHandlers
     scope: Scope
     resync: Resync
+    kueue: Kueue | None
     metrics_api: "CustomMetricsService | None"
     keda_scaler: "KedaScaler | None"
     gateway: "Gateway | None"
@@ -197,6 +199,7 @@ def put_together(
         informer=informer,
         scope=scope,
         resync=Resync(standby, store, informer, health.heard, scope),
+        kueue=Kueue(standby, store, wake, scope, resync_seconds=settings.resync_seconds) if settings.kueue.enabled else None,
         metrics_api=_metrics_api(
             Kube(connection, api, of_metrics),
             Kube(connection, api, of_metrics, leadership),

@@ -232,6 +232,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     endpoint_picker: EndpointPicker = EndpointPicker()
 
 
+class KueueSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Batches in Kueue's queues."""
+
+    # Whether jobs may have queueName, and the operator makes Workloads for them.
+    enabled: bool = False
+
+
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The tritonserver that runs beside workers of `backend: triton`."""
 
@@ -382,6 +389,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # The control plane of the gateway: {enabled, port, listenerPort, requestBytes, heldRequests, heldBytes,
     # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}, envoys, tenants, audit, payloads, api, endpointPicker}.
     gateway: GatewaySettings = GatewaySettings()
+    # Batches in Kueue's queues: {enabled}.
+    kueue: KueueSettings = KueueSettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: _Positive = 2.0
     # The longest of these waits.

@@ -440,18 +440,23 @@ class ApiServer:
 
     async def _watch(self, call: Call, request: web.Request) -> web.StreamResponse:
         place = locate(call.path)
-        assert place is not None
+        if place is None or place.kind.group in self.absent_groups:
+            raise RefusalError(404, "NotFound", "the server could not find the requested resource")
         shelf = self.shelves[place.kind]
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         stream = Stream(call, place.namespace, transport=request.transport)
-        since = int(call.query.get("resourceVersion") or 0)
+        fresh = "resourceVersion" not in call.query
+        since = shelf.floor if fresh else int(call.query["resourceVersion"] or 0)
         if since < shelf.floor:
             expired = RefusalError(410, "Expired", f"too old resource version: {since} ({shelf.floor})")
             stream.queue.put_nowait({"type": "ERROR", "object": expired.status()})
             stream.queue.put_nowait(None)
         held = {version for version, _ in shelf.held or []}
-        for version, event in shelf.history:
-            if version > since >= shelf.floor and version not in held and stream.wants(event["object"]):
+        # Without a version a stream begins with what there is.
+        here: list[Raw] = [{"type": "ADDED", "object": copy.deepcopy(obj)} for obj in shelf.objects.values()]
+        later = [event for version, event in shelf.history if version > since >= shelf.floor and version not in held]
+        for event in here if fresh else later:
+            if stream.wants(event["object"]):
                 stream.queue.put_nowait(event)
         shelf.streams.append(stream)
         call.status = 200

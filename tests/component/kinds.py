@@ -38,6 +38,9 @@ KINDS = (
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
     Kind("events.k8s.io", "v1", "events", "Event"),
     Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
+    Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+    Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload"),
+    Kind("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False),
     Kind("inference.myorg", "v1", "inferencejobs", "InferenceJob"),
     Kind("inference.myorg", "v1", "inferencemodels", "InferenceModel"),
 )
@@ -65,7 +68,8 @@ def locate(path: str) -> Place | None:
     namespace = ""
     if len(parts) >= 3 and parts[0] == "namespaces":
         namespace, parts = parts[1], parts[2:]
-    kind = next((k for k in KINDS if (k.group, k.version, k.plural) == (group, version, parts[0])), None)
+    plural = parts[0] if parts else ""
+    kind = next((k for k in KINDS if (k.group, k.version, k.plural) == (group, version, plural)), None)
     return Place(kind, namespace, *parts[1:3]) if kind is not None else None
 
 

@@ -128,6 +128,15 @@ namespaceSelector: {}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+{{- if .Values.kueue.enabled }}
+# Batches in queues: the spec is the operator's, and of the status what the controller of a job has to write.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
 {{- if .Values.gateway.api.enabled }}
 # Routes of services, for gateways of others. Gateways themselves are none of the operator's business.
 - apiGroups: [gateway.networking.k8s.io]
@@ -331,6 +340,7 @@ app.kubernetes.io/component: gateway
     "keyName" (include "inference-operator.nodeCacheKey" .)
     "prefetch" (and .Values.nodeCache.enabled .Values.nodeCache.prefetch)
   )
+  "kueue" (dict "enabled" .Values.kueue.enabled)
   "gateway" (dict
     "enabled" .Values.gateway.enabled
     "port" .Values.gateway.controlPort

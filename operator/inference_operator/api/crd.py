@@ -160,7 +160,7 @@ def inference_job_crd() -> Schema:
         short="ij",
         spec=job.InferenceJobSpec,
         status=job_status.InferenceJobStatus,
-        rules=(_ended_batches_stay(),),
+        rules=(_ended_batches_stay(), _running_batches_stay_in_their_queue()),
         version={
             "subresources": {
                 "status": {},
@@ -203,6 +203,15 @@ def _ended_batches_stay() -> Rule:
     return Rule(
         f"!has(oldSelf.spec.input) || {open_} || ({same})",
         "the batch has succeeded, so its model, accelerator, backend, batchSize, input and output can't change; create another job",
+    )
+
+
+def _running_batches_stay_in_their_queue() -> Rule:
+    """What runs by the quota of one queue can't be another's."""
+    running = ", ".join(f"'{phase.value}'" for phase in (job_status.Phase.STARTING, job_status.Phase.RUNNING))
+    return Rule(
+        f"!(oldSelf.?status.?phase.orValue('') in [{running}]) || {_unchanged('queueName')}",
+        "the batch runs, so its queueName can't change: suspend it first, or create another job",
     )
 
 

@@ -19,6 +19,7 @@ from inference_operator.api.schema import (
     Instant,
     LabelKey,
     LabelValue,
+    ObjectName,
     OutputLocation,
     Rule,
     ShortText,
@@ -231,6 +232,10 @@ class Autoscaling:
         "a model fetched over the network needs modelDigest (sha256:HEX), so that what runs is what you meant",
     ),
     Rule("!has(self.autoscaling) || self.autoscaling.mode == 'None' || !has(self.input)", "autoscaling is for serving jobs"),
+    Rule(
+        "!has(self.queueName) || has(self.input)",
+        "queueName is for batch jobs: set input too, or leave queueName out; the quota of services is namespaceLimits",
+    ),
     Rule("has(self.input) == has(oldSelf.input)", "a job stays batch or serving for life; create another job instead"),
 )
 class InferenceJobSpec:
@@ -271,6 +276,12 @@ class InferenceJobSpec:
             ge=0, le=1000, description="Higher goes first; equals share fairly between namespaces, and go by deadline inside one."
         ),
     ] = 0
+    queue_name: Annotated[
+        ObjectName | None,
+        Field(
+            description="The LocalQueue of Kueue in this namespace by which a batch is admitted; only where the chart enables it."
+        ),
+    ] = None
     batch_size: Annotated[int, Field(ge=1, le=65536, description="The largest batch that is given to the model.")] = 1
     backend: Annotated[Backend, Field(description="What computes; auto goes by the model's format.")] = Backend.AUTO
     input: Annotated[Input | None, Field(description="What to run over; makes this a batch job.")] = None

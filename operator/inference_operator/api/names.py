@@ -28,6 +28,8 @@ ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
 ANNOTATION_LEADER = f"{DOMAIN}/leader"
 # The CAs, in PEM, by which a worker knows the operator until it has a certificate of its own.
 ANNOTATION_TRUST = f"{DOMAIN}/trust"
+# On a Workload of Kueue's that the job's own suspend has made inactive: what others made inactive stays so.
+ANNOTATION_SUSPENDED = f"{DOMAIN}/suspended"
 # What the cluster autoscaler asks of pods before it empties a node.
 ANNOTATION_MOVABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 ANNOTATION_MOVABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -66,6 +68,13 @@ def pod_name(job: str, uid: str, number: int) -> str:
 def placeholder_name(job: str, uid: str, number: int) -> str:
     """The placeholder pod of a job with this number."""
     tail = f"-{short_hash(uid, 10)}-new-{number}"
+    head = job[: _LABEL_LIMIT - len(tail)].rstrip("-.").replace(".", "-")
+    return head + tail
+
+
+def workload_name(job: str, uid: str) -> str:
+    """The Workload by which Kueue queues a batch."""
+    tail = f"-{short_hash(uid, 10)}"
     head = job[: _LABEL_LIMIT - len(tail)].rstrip("-.").replace(".", "-")
     return head + tail
 

@@ -131,6 +131,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    QUEUE_UNAVAILABLE = (
+        "QueueUnavailable",
+        ReasonText(
+            "The job names a queue of Kueue, and the operator asks no Kueue, or the cluster has none.",
+            "Set kueue.enabled in the chart, install Kueue, or leave queueName out, as the message says.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     USABLE = (
         "Usable",
         ReasonText("The InferenceModel's spec can be used; the message names versions that can't.", _NONE),
@@ -162,6 +170,30 @@ class Reason(StrEnum):
             "Wait, and if the message quotes the kubelet, fix what it names.",
         ),
         (ConditionType.PLACED, ConditionType.READY),
+    )
+    WAITING_FOR_QUOTA = (
+        "WaitingForQuota",
+        ReasonText(
+            "The batch is in a queue of Kueue, which has not admitted it; the message has Kueue's words.",
+            "Wait, or act on the message: create the LocalQueue, raise the ClusterQueue's quota, or the job's priority.",
+        ),
+        (ConditionType.PLACED,),
+    )
+    WORKLOAD_INACTIVE = (
+        "WorkloadInactive",
+        ReasonText(
+            "The batch's Workload was made inactive by Kueue or by somebody else, so that Kueue doesn't admit it.",
+            "Set spec.active of the Workload to true.",
+        ),
+        (ConditionType.PLACED,),
+    )
+    WORKLOAD_REFUSED = (
+        "WorkloadRefused",
+        ReasonText(
+            "The API server refuses the Workload by which Kueue would queue the batch.",
+            "Act on the message: a webhook of Kueue's, a quota on objects, or a policy refuses it.",
+        ),
+        (ConditionType.PLACED,),
     )
     NO_FREE_CAPACITY = (
         "NoFreeCapacity",

@@ -55,7 +55,9 @@ def validated(*rules: Rule) -> dict[str, Any]:
 
 # RFC 3339 on the wire; always with an offset, so that no instant depends on a machine's time zone.
 Instant = Annotated[AwareDatetime, Field(json_schema_extra={"format": "date-time"})]
-SecretName = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
+# What metadata.name of most objects may be: a subdomain of DNS.
+ObjectName = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
+SecretName = ObjectName
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", max_length=71)]
 ShortText = Annotated[str, Field(max_length=253)]
 Message = Annotated[str, Field(max_length=4096)]

@@ -5,6 +5,7 @@ The module is longer than others: each kind of action is carried out here, and a
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from inference_operator.api import job as job_api
@@ -17,6 +18,7 @@ from inference_operator.kube import paths
 from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.ports import KubeClient, Raw
 from inference_operator.runtime.clock import Clock
+from inference_operator.state.kueue import Queues, parse_workload
 from inference_operator.state.objects import Autoscaler, Budget, CreateFailure, Job, Key, Model, Pod
 from inference_operator.state.parse import (
     model_status_document,
@@ -35,11 +37,14 @@ from inference_operator.workers.actions import (
     ApplyBudget,
     CreatePod,
     CreateService,
+    CreateWorkload,
     DeleteAutoscaler,
     DeleteBudget,
     DeleteJob,
     DeletePod,
+    DeleteWorkload,
     EmitEvent,
+    PatchWorkload,
     StartTask,
     StopTask,
     WriteModelStatus,
@@ -62,6 +67,7 @@ class StateCache(Protocol):
     models: dict[Key, Model]
     autoscalers: dict[Key, Autoscaler]
     budgets: dict[Key, Budget]
+    queues: Queues
 
     def put_pod(self, pod: Pod) -> bool:
         """Take in what the API server answered, or what is assumed until it does."""
@@ -153,16 +159,14 @@ class Applier:
                 return await self._create_service(request, action)
             case ApplyBudget() | DeleteBudget():
                 await self._budget(request, action)
+            case CreateWorkload() | PatchWorkload() | DeleteWorkload():
+                return await self._workload(request, action)
             case DeleteJob():
                 log.info("%s: delete: %s", request, action.why)
                 await self._kube.delete(paths.one_job(action.key), uid=action.uid)
                 self._cache.drop_job(action.key, action.uid)
-            case ApplyAutoscaler():
-                return await self._apply_autoscaler(request, action)
-            case DeleteAutoscaler():
-                log.info("%s: delete HPA: %s", request, action.why)
-                await self._kube.delete(paths.one_autoscaler(action.key), uid=action.uid)
-                self._cache.autoscalers.pop(action.key, None)
+            case ApplyAutoscaler() | DeleteAutoscaler():
+                return await self._autoscaler(request, action)
             case WriteStatus():
                 await self._write_status(action)
             case WriteModelStatus():
@@ -234,8 +238,36 @@ class Applier:
         if (budget := parse_budget(made)) is not None:
             self._cache.budgets[key] = budget
 
-    async def _apply_autoscaler(self, request: Request, action: ApplyAutoscaler) -> CreateFailure | None:
+    async def _workload(self, request: Request, action: CreateWorkload | PatchWorkload | DeleteWorkload) -> CreateFailure | None:
+        """One that is gone, and should not be, is made anew by the next look."""
+        log.info("%s: Workload: %s", request, action.why)
+        queues = self._cache.queues
+        match action:
+            case CreateWorkload():
+                try:
+                    made = await self._create_or_adopt(paths.workloads(request.key.namespace), action.manifest)
+                except RefusedError as error:
+                    return replace(self._create_failure(request, action, error), reason=Reason.WORKLOAD_REFUSED)
+                self._cache.create_failures.pop(request, None)
+                queues.put(parse_workload(made))
+            case PatchWorkload():
+                path = paths.one_workload(action.key)
+                try:
+                    queues.put(parse_workload(await self._kube.merge(f"{path}/status" if action.of_status else path, action.body)))
+                except NotFoundError:
+                    queues.workloads.pop(action.key, None)
+            case DeleteWorkload():
+                await self._kube.delete(paths.one_workload(action.key), uid=action.uid)
+                queues.workloads.pop(action.key, None)
+        return None
+
+    async def _autoscaler(self, request: Request, action: ApplyAutoscaler | DeleteAutoscaler) -> CreateFailure | None:
         """Created first, and only then applied: an apply would take over an HPA of somebody else that has just come."""
+        if isinstance(action, DeleteAutoscaler):
+            log.info("%s: delete HPA: %s", request, action.why)
+            await self._kube.delete(paths.one_autoscaler(action.key), uid=action.uid)
+            self._cache.autoscalers.pop(action.key, None)
+            return None
         log.info("%s: HPA: %s", request, action.why)
         try:
             if action.uid is None:

@@ -23,9 +23,9 @@ from inference_operator.state.parse import (
     parse_volume,
 )
 from inference_operator.state.parse_pods import parse_node_agent, parse_pod
-from inference_operator.state.raw import owner_of
+from inference_operator.state.raw import is_newer, owner_of
 from inference_operator.state.request import endpoints_request, job_request, pool_request
-from inference_operator.state.store import Store, is_newer
+from inference_operator.state.store import Store
 
 Raw = dict[str, Any]
 _METERING = Metering()

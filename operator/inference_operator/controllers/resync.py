@@ -15,7 +15,8 @@ from inference_operator.kube import paths
 from inference_operator.kube.ports import KubeClient
 from inference_operator.kube.scope import Scope
 from inference_operator.state.objects import Job, Key, Model, Node, Pod
-from inference_operator.state.store import Store, is_newer, stale_objects
+from inference_operator.state.raw import is_newer
+from inference_operator.state.store import Store, stale_objects
 
 log = logging.getLogger(__name__)
 

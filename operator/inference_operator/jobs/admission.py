@@ -5,6 +5,7 @@ from datetime import datetime
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec
 from inference_operator.settings import Settings
+from inference_operator.state.kueue import GROUP, VERSION, KueueApi
 from inference_operator.state.observed import Observed
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.source import locations
@@ -18,7 +19,8 @@ def admit(observed: Observed, settings: Settings, now: datetime) -> ResolvedJob 
         return Refusal(Reason.INVALID_SPEC, observed.job.invalid or "the spec can't be read", final=True)
     if (refused := _uri_leaves_its_volume(spec) or _input_is_in_a_registry(spec) or _output_is_nowhere(spec)) is not None:
         return refused
-    return _firm_deadline_has_passed(observed, spec, now) or resolve(observed, spec, settings)
+    refused = _firm_deadline_has_passed(observed, spec, now) or _nobody_queues(observed, spec, settings)
+    return refused or resolve(observed, spec, settings)
 
 
 def _uri_leaves_its_volume(spec: InferenceJobSpec) -> Refusal | None:
@@ -42,6 +44,18 @@ def _output_is_nowhere(spec: InferenceJobSpec) -> Refusal | None:
         return None
     told = f"output.uri {spec.output.uri!r} can't be written to; use pvc://CLAIM/PATH or s3://BUCKET/FOLDER"
     return Refusal(Reason.INVALID_SPEC, told, final=True)
+
+
+def _nobody_queues(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> Refusal | None:
+    if spec.queue_name is None:
+        return None
+    if not settings.kueue.enabled:
+        text = "this operator asks no Kueue: set kueue.enabled in the chart, or leave queueName out"
+    elif observed.kueue.api is not KueueApi.SERVING:
+        text = f"this cluster has no Kueue that serves {GROUP}/{VERSION} and may be read: install Kueue, or leave queueName out"
+    else:
+        return None
+    return Refusal(Reason.QUEUE_UNAVAILABLE, f"queueName is {spec.queue_name!r}, but {text}", final=False)
 
 
 def _firm_deadline_has_passed(observed: Observed, spec: InferenceJobSpec, now: datetime) -> Refusal | None:

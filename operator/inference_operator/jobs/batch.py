@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
 
-from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
+from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import (
@@ -20,7 +19,9 @@ from inference_operator.jobs.background import LOOK_SECONDS, given_back
 from inference_operator.jobs.batch_status import batch_status, was_running, with_stopped_attempt
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
 from inference_operator.jobs.state import BatchState
-from inference_operator.jobs.status import deadline_look, deadline_status, doubt, queue_status, waiting_deadline, waiting_words
+from inference_operator.jobs.status import deadline_look, deadline_status, queue_status, waiting_deadline
+from inference_operator.jobs.why_waiting import why_waiting
+from inference_operator.queueing.admission import Evicted
 from inference_operator.scheduling.estimate import find_profile, measured
 from inference_operator.scheduling.types import Decision, PendingReason, Preemption
 from inference_operator.settings import Settings
@@ -28,8 +29,8 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
 from inference_operator.warmpools.eligibility import task_order
 from inference_operator.workers.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
-from inference_operator.workers.attempts import Attempts, Ending, is_lost, moves_at, retry_time
-from inference_operator.workers.creation import create_retry_time, create_worker, placement_at, told
+from inference_operator.workers.attempts import Attempts, Ending, is_lost, moves_at
+from inference_operator.workers.creation import create_worker, placement_at
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.resolve import ResolvedJob
@@ -45,6 +46,9 @@ def plan_batch(observed: Observed, batch: BatchState, decision: Decision | None,
     if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and now >= spec.deadline:
         return _too_late(observed, batch, spec.deadline, settings, now)
     if tried.newest is not None and tried.ending is None:
+        if isinstance(batch.admission, Evicted):
+            # The budget of preemptions is this scheduler's; nobody's hour is charged with what Kueue does.
+            return _made_room(observed, batch, tried.newest, f"evicted by Kueue: {batch.admission.message}", settings, now)
         if tried.newest.pod.uid in observed.silent and decision is not None and decision.assignments:
             # Should its worker live, that stops at its next commit: the output is fenced.
             return _next_attempt(observed, batch, decision, settings, now)
@@ -168,16 +172,22 @@ def _probed(observed: Observed, attempt: Attempt, settings: Settings, now: datet
 def _preempted(
     observed: Observed, batch: BatchState, attempt: Attempt, preemption: Preemption, settings: Settings, now: datetime
 ) -> Outcome:
+    """The attempt has to make room for work that the scheduler, or a service, names."""
+    by = PreemptionStatus(time=now.replace(microsecond=0), namespace=preemption.beneficiary.namespace)
+    outcome = _made_room(observed, batch, attempt, preemption.message, settings, now)
+    return replace(outcome, status=replace(outcome.status, last_preemption=by))
+
+
+def _made_room(observed: Observed, batch: BatchState, attempt: Attempt, message: str, settings: Settings, now: datetime) -> Outcome:
     """The attempt has to make room. It is told by its status first: an attempt that counts as ended is stopped by the next look.
 
     Counted before it is done, it is counted once, whoever is killed in between.
     """
     status = batch_status(observed, batch, settings, now)
     deadline = deadline_status(batch.resolved.spec.deadline, estimated=None, completed=None, before=None, now=now)
-    by = PreemptionStatus(time=now.replace(microsecond=0), namespace=preemption.beneficiary.namespace)
-    status = replace(status, preemptions=status.preemptions + 1, last_preemption=by, deadline=deadline)
-    status = with_stopped_attempt(observed, attempt, status, Reason.PREEMPTED, preemption.message, settings, now)
-    conditions = (*waiting(ConditionType.PLACED, Reason.PREEMPTED, preemption.message), UNFINISHED)
+    status = replace(status, preemptions=status.preemptions + 1, deadline=deadline)
+    status = with_stopped_attempt(observed, attempt, status, Reason.PREEMPTED, message, settings, now)
+    conditions = (*waiting(ConditionType.PLACED, Reason.PREEMPTED, message), UNFINISHED)
     return Outcome((), conditions, status, Phase.WAITING)
 
 
@@ -196,16 +206,16 @@ def _next_attempt(observed: Observed, batch: BatchState, decision: Decision | No
         made = creation.assumed.worker
         assert made is not None and made.placement is not None
         return _placing(observed, resolved, made.placement, number, status, now, (*ending, creation))
-    why_waiting = _why_waiting(observed, tried, decision, settings, now)
+    found = why_waiting(observed, batch, decision, settings, now)
     pending = decision.pending if decision is not None else None
-    pending = pending if pending is not None and pending.reason is why_waiting.reason else None
+    pending = pending if pending is not None and pending.reason is found.reason else None
     status = _queued(status, observed, resolved, pending, now)
-    if why_waiting.final:
+    if found.final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
-        return Outcome(stale, failed(why_waiting.reason, why_waiting.message), ended, Phase.FAILED)
-    hindered = stalled if why_waiting.stalled else waiting
-    conditions = (*hindered(ConditionType.PLACED, why_waiting.reason, why_waiting.message), UNFINISHED)
-    recheck = soonest(now, why_waiting.recheck, deadline_look(resolved.spec.deadline, now))
+        return Outcome(stale, failed(found.reason, found.message), ended, Phase.FAILED)
+    hindered = stalled if found.stalled else waiting
+    conditions = (*hindered(ConditionType.PLACED, found.reason, found.message), UNFINISHED)
+    recheck = soonest(now, found.recheck, deadline_look(resolved.spec.deadline, now))
     return Outcome(stale, conditions, status, Phase.WAITING, recheck)
 
 
@@ -242,38 +252,6 @@ def _placing(
         deadline=deadline_status(resolved.spec.deadline, estimated=estimated, completed=None, before=None, now=now),
     )
     return Outcome(actions, _moving(status, Reason.STARTING, text), status, Phase.STARTING)
-
-
-class _WhyWaiting(NamedTuple):
-    """Why no attempt runs, when to look again, and whether none ever will."""
-
-    reason: AnyReason
-    message: str
-    recheck: datetime | None = None
-    final: bool = False
-    stalled: bool = False
-
-
-def _why_waiting(observed: Observed, tried: Attempts, decision: Decision | None, settings: Settings, now: datetime) -> _WhyWaiting:
-    ending, retry = tried.ending, retry_time(tried, settings)
-    if ending is not None and retry is not None and retry > now:
-        what = f"was cut short ({ending.message})"
-        if ending.outcome is AttemptOutcome.FAILED:
-            what = f"failed ({ending.reason}: {ending.message})"
-        text = f"attempt {tried.number} {what}; the next starts at {rfc3339(retry)}"
-        return _WhyWaiting(Reason.BACKING_OFF, text, retry)
-    live = next((a for a in observed.attempts if not a.terminal and a.pod.uid not in observed.lost), None)
-    if live is not None and ending is not None and ending.reason is Reason.PREEMPTED:
-        return _WhyWaiting(Reason.PREEMPTED, ending.message)
-    if live is not None:
-        return _WhyWaiting(Reason.PENDING, f"worker {live.pod.key.name} of the attempt before is still ending")
-    if decision is not None and (pending := decision.pending) is not None:
-        return _WhyWaiting(pending.reason, waiting_words(pending) + doubt(observed, pending), None, pending.final)
-    # What the API server has refused is asked of the scheduler again only once it may be tried.
-    if (failure := observed.create_failure) is not None:
-        invalid = failure.reason is Reason.POD_INVALID
-        return _WhyWaiting(failure.reason, told(failure), create_retry_time(failure, settings), stalled=invalid)
-    return _WhyWaiting(Reason.PENDING, "the scheduler has not decided yet")
 
 
 def _placed(status: InferenceJobStatus) -> UndatedCondition:

@@ -31,6 +31,9 @@ def batch_request(
     """Return the worker that a batch wants placed now; None when it wants none."""
     if _held_up(observed, resolved, settings, now) or not _wants_attempt(observed, resolved, tried, settings, now):
         return None
+    if resolved.spec.queue_name is not None:
+        # Its quota is of a worker of its own: what others have made is not counted to it.
+        return _request(resolved, settings, 1, now=now)
     return _request(
         resolved,
         settings,

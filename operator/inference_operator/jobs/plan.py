@@ -13,6 +13,7 @@ from inference_operator.jobs.bounds import bounded, bounded_after_the_end
 from inference_operator.jobs.events import job_events
 from inference_operator.jobs.outcome import Outcome, released, stop_all, suspended
 from inference_operator.jobs.provisioning import provisioned, withdrawn
+from inference_operator.jobs.queued import finished, queued
 from inference_operator.jobs.refused import plan_refused
 from inference_operator.jobs.serve import plan_serve
 from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
@@ -41,6 +42,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
         return Plan(outcome.actions, outcome.recheck, outcome.prefetch)
     outcome = _told_of_its_model(outcome, observed, state)
     outcome = provisioned(outcome, observed, state, _current(decision, state), settings, now)
+    outcome = queued(outcome, observed, state, settings, now)
     due = missed_for_good(outcome.status.deadline, job.status.deadline, is_batch=job.is_batch)
     outcome = replace(outcome, status=replace(outcome.status, deadline=failed_by(due) if outcome.failed else due))
     status = _settle(outcome, observed, now)
@@ -161,7 +163,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     """Free what is still held, keep the generation current, and delete the job when its time is up."""
     job = observed.job
     freed = (*stop_all(observed, "the job has ended"), *released(observed), *withdrawn(observed, "the job has ended"))
-    actions: list[Action] = [*freed, *removed(observed, "the job has ended")]
+    actions: list[Action] = [*freed, *removed(observed, "the job has ended"), *finished(observed, now)]
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
         if job.spec is not None:

@@ -6,6 +6,8 @@ from datetime import datetime
 from inference_operator.jobs.admission import admit
 from inference_operator.jobs.demand import batch_request, running_work, service_request
 from inference_operator.jobs.replicas import Replicas, replicas
+from inference_operator.queueing.admission import Admission, Admitted, admission
+from inference_operator.queueing.nodes import narrowed
 from inference_operator.scheduling.types import PlacementRequest, RunningWork
 from inference_operator.settings import Settings
 from inference_operator.state.finished import is_finished
@@ -36,10 +38,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchState:
-    """A batch: its attempts, the worker that it wants now, if any, and the work that it has running."""
+    """A batch: its attempts, the worker that it wants now, if any, and the work that it has running.
+
+    `admission` is what Kueue says of one in a queue; None for all others.
+    """
 
     resolved: ResolvedJob
     attempts: Attempts
+    admission: Admission | None = None
     request: PlacementRequest | None = None
     running_work: RunningWork | None = None
     lender: None = None
@@ -76,9 +82,15 @@ def job_state(observed: Observed, settings: Settings, now: datetime) -> JobState
             lender=lender(resolved, ours.ready, is_whole=ours.whole),
         )
     tried = attempts(observed, resolved.revisions.combined, now, start_timeout_seconds=settings.start_timeout_seconds)
+    queued = None
+    if resolved.spec.queue_name is not None:
+        queued = admission(observed.kueue, under_way=tried.newest is not None and tried.ending is None)
+        resolved = narrowed(resolved, queued)
+    may_run = queued is None or isinstance(queued, Admitted)
     return BatchState(
         resolved=resolved,
         attempts=tried,
-        request=batch_request(observed, resolved, tried, settings, now),
+        admission=queued,
+        request=batch_request(observed, resolved, tried, settings, now) if may_run else None,
         running_work=running_work(observed, resolved, tried, settings, now),
     )

@@ -23,6 +23,9 @@ from inference_operator.runtime.clock import ServerClock
 _PAGE = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
 _CONNECTIONS = 64
+_WATCH_SECONDS = 300
+# The API server speaks every minute on each watch.
+_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=70)
 
 ApiSession = aiohttp.ClientSession
 
@@ -78,6 +81,33 @@ class Kube:
             if not token:
                 return
 
+    async def watch(self, path: str, *, selector: str = "") -> AsyncIterator[Raw]:
+        """See WatchingClient. A stream that says nothing for longer than bookmarks take is ended too."""
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(_WATCH_SECONDS)}
+        await self._bucket.take()
+        rest = b""
+        try:
+            async with self._session.get(
+                self._connection.server + path,
+                params={**query, **({"labelSelector": selector} if selector else {})},
+                headers=self._headers("application/json"),
+                ssl=self._connection.tls or False,
+                timeout=_WATCH_TIMEOUT,
+            ) as response:
+                if response.status >= 300:
+                    raise _error(response.status, await response.read(), response.headers.get("Retry-After"), f"watch {path}")
+                # Not line by line: a line may be longer than the stream's buffer.
+                async for part in response.content.iter_any():
+                    *lines, rest = (rest + part).split(b"\n")
+                    for line in lines:
+                        event: Raw = msgspec.json.decode(line)
+                        if event["type"] == "ERROR":
+                            return
+                        if event["type"] != "BOOKMARK":
+                            yield event
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise RetryableError(f"watch {path}: {error or type(error).__name__}") from error
+
     async def create(self, path: str, body: Raw) -> Raw:
         """See KubeClient. A name that is taken is a ConflictError."""
         return await self._request("POST", path, body=body, query={"fieldManager": FIELD_MANAGER})
@@ -111,6 +141,10 @@ class Kube:
         except (NotFoundError, ConflictError):
             return
 
+    def _headers(self, kind: str) -> dict[str, str]:
+        token = self._connection.bearer()
+        return {"Accept": "application/json", "Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
+
     async def _request(
         self,
         method: str,
@@ -124,9 +158,7 @@ class Kube:
             await self._bucket.take()
         # After all else that waits: a process that was paused there finds out here.
         timeout = _TIMEOUT if method == "GET" or self._leads is None else _within(await self._leads.sure())
-        headers = {"Accept": "application/json", "Content-Type": kind}
-        if token := self._connection.bearer():
-            headers["Authorization"] = f"Bearer {token}"
+        headers = self._headers(kind)
         status = 0
         try:
             with metrics.api_request_seconds.labels(method).time():

@@ -2,6 +2,7 @@
 
 from inference_operator.api import job, model
 from inference_operator.api.schema import API_VERSION
+from inference_operator.state import kueue
 from inference_operator.state.objects import Key
 
 
@@ -112,3 +113,24 @@ def one_budget(key: Key) -> str:
 def one_autoscaler(key: Key) -> str:
     """One HorizontalPodAutoscaler."""
     return f"{autoscalers(key.namespace)}/{key.name}"
+
+
+def workloads(namespace: str | None) -> str:
+    """Kueue's Workloads."""
+    root = f"/apis/{kueue.GROUP}/{kueue.VERSION}"
+    return f"{root}/namespaces/{namespace}/workloads" if namespace else f"{root}/workloads"
+
+
+def one_workload(key: Key) -> str:
+    """One Workload."""
+    return f"{workloads(key.namespace)}/{key.name}"
+
+
+def flavors(_: str | None = None) -> str:
+    """Kueue's ResourceFlavors, which are in no namespace."""
+    return f"/apis/{kueue.GROUP}/{kueue.VERSION}/resourceflavors"
+
+
+def priority_classes(_: str | None = None) -> str:
+    """PriorityClasses, which are in no namespace."""
+    return "/apis/scheduling.k8s.io/v1/priorityclasses"

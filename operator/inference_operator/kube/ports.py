@@ -57,6 +57,14 @@ class ClaimingClient(KubeClient, Protocol):
         ...
 
 
+class WatchingClient(KubeClient, Protocol):
+    """A KubeClient that also watches kinds which may come and go: kopf's watches stay for the operator's life."""
+
+    def watch(self, path: str, *, selector: str = "") -> AsyncIterator[Raw]:
+        """Events of a collection, from what there is on, until the API server ends the stream."""
+        ...
+
+
 class WorkerClient(Protocol):
     """What the operator asks of a worker pod."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Kinds without namespaces, of those that the operator reads.
-CLUSTER_SCOPED = ("nodes", "persistentvolumes")
+CLUSTER_SCOPED = ("nodes", "persistentvolumes", "resourceflavors", "priorityclasses")
 
 Namespaces = tuple[str | None, ...]
 EVERYWHERE: Namespaces = (None,)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from inference_operator.state.kueue import KueueObserved
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.node_caches import NodeModel
 from inference_operator.state.objects import (
@@ -92,6 +93,7 @@ class Observed:
     claims: Mapping[str, Claim] = field(default_factory=dict)
     # How models of the job's namespace stand in the caches of nodes, by node and digest; nodes without a cache aren't there.
     node_models: Mapping[str, Mapping[str, NodeModel]] = field(default_factory=dict)
+    kueue: KueueObserved = field(default_factory=KueueObserved)
 
     def facts_of(self, attempt: Attempt | None) -> ModelFacts | None:
         """What a worker has said about its model: at its end, else when it was last asked."""

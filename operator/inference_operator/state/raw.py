@@ -79,3 +79,10 @@ def owner_of(raw: Raw) -> str | None:
     """The uid of the job or model that an object of ours is of; None for what is not ours, whatever its labels say."""
     meta = msgspec.convert(raw["metadata"], RawMeta)
     return names.owner_uid(meta.labels) if is_ours(meta) else None
+
+
+def is_newer(new: str, old: str) -> bool:
+    """Compare resource versions. They are opaque by contract, numbers in fact; what can't be compared counts as newer."""
+    if new.isdigit() and old.isdigit():
+        return int(new) >= int(old)
+    return True

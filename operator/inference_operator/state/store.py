@@ -16,6 +16,7 @@ from inference_operator.api.names import budget_name, headless_name, service_nam
 from inference_operator.state.endpoints import EndpointsObserved, Slices
 from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.index import discard
+from inference_operator.state.kueue import Queues
 from inference_operator.state.leaving import is_leaving
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.node_caches import NodeAgent, NodeModel, Prefetch
@@ -35,6 +36,7 @@ from inference_operator.state.objects import (
 )
 from inference_operator.state.observed import LendingService, Observed, PoolObserved
 from inference_operator.state.power import Drawn
+from inference_operator.state.raw import is_newer
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.runner import Attempt
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
@@ -44,13 +46,6 @@ from inference_operator.state.volumes import Claims, Volumes
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
 _ASSUMED_FOR = NEWS_TAKE
 _NOBODY = Key("", "")
-
-
-def is_newer(new: str, old: str) -> bool:
-    """Compare resource versions. They are opaque by contract, numbers in fact; what can't be compared counts as newer."""
-    if new.isdigit() and old.isdigit():
-        return int(new) >= int(old)
-    return True
 
 
 class JobWatcher(Protocol):
@@ -91,6 +86,7 @@ class Store:
         self.node_caches: dict[Key, NodeAgent] = {}
         self.prefetches: dict[Key, Prefetch] = {}
         self.node_models: dict[str, Mapping[tuple[str, str], NodeModel]] = {}
+        self.queues = Queues()
         # What the devices of a worker have drawn, by its pod's uid and theirs.
         self.meters: dict[str, dict[str, Drawn]] = {}
         # How nodes are used beyond what their pods ask for: by unmanaged users, as meters tell, and by our workers, as they tell.
@@ -377,6 +373,7 @@ class Store:
             volumes=self.volumes.terms(key.namespace),
             claims=self.claims.of(key.namespace),
             node_models=self._node_models(key.namespace),
+            kueue=self.queues.of(job),
         )
 
     def want_in_caches(self, job: Key, prefetch: Prefetch | None) -> None:

@@ -77,6 +77,34 @@ class DeleteBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateWorkload:
+    """Create the job's Workload of Kueue's."""
+
+    manifest: dict[str, Any]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatchWorkload:
+    """Change this very Workload, which was seen in its `version`: of its status, or else of the rest, what the body says."""
+
+    key: Key
+    version: str
+    body: dict[str, Any]
+    why: str
+    of_status: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWorkload:
+    """Delete this very Workload (by uid)."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApplySlice:
     """Make an EndpointSlice, or bring ours (`uid`) to what it should say."""
 
@@ -170,6 +198,9 @@ Action = (
     | CreateService
     | ApplyBudget
     | DeleteBudget
+    | CreateWorkload
+    | PatchWorkload
+    | DeleteWorkload
     | DeleteJob
     | WriteStatus
     | WriteModelStatus

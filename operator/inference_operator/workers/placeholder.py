@@ -89,7 +89,7 @@ def placeholder_pod(resolved: ResolvedJob, accelerator: str, name: str, requests
                         "image": worker_image(settings, of_class, resolved.backend),
                         "imagePullPolicy": settings.image_pull_policy,
                         "command": COMMAND,
-                        "resources": _resources(requests),
+                        "resources": quantities(requests),
                         "securityContext": container_security(),
                     }
                 ],
@@ -100,7 +100,7 @@ def placeholder_pod(resolved: ResolvedJob, accelerator: str, name: str, requests
     }
 
 
-def _resources(requests: Amounts) -> Mapping[str, Mapping[str, str]]:
-    """Requests and equal limits, which a quota may ask for."""
-    quantities = {name: f"{amount}m" if name == CPU else str(amount) for name, amount in requests.items() if name != PODS}
-    return {"requests": quantities, "limits": quantities}
+def quantities(requests: Amounts) -> Mapping[str, Mapping[str, str]]:
+    """Return requests as a container has them, and equal limits, which a quota may ask for."""
+    written = {name: f"{amount}m" if name == CPU else str(amount) for name, amount in requests.items() if name != PODS}
+    return {"requests": written, "limits": written}

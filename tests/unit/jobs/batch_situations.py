@@ -33,6 +33,13 @@ def unplaced_batches() -> dict[str, Situation]:
     return {
         "new, and the scheduler has not spoken": Situation(observed(a_job()), {}, "InProgress", "", actions=()),
         "the scheduler has not spoken since": Situation(observed(job), {}, "Current", "", actions=()),
+        "a queue, and the operator asks no Kueue": Situation(
+            observed(a_job(queue_name="team")),
+            waits("Accepted", "QueueUnavailable"),
+            "InProgress",
+            "Waiting",
+            says="set kueue.enabled in the chart, or leave queueName out",
+        ),
         "no room": Situation(observed(a_job()), opens("NoFreeCapacity", placed=False), "InProgress", "Waiting", scheduler=full()),
         "no node fits": Situation(
             observed(a_job()), opens("NoNodeFits", placed=False), "InProgress", "Waiting", scheduler=full(Reason.NO_NODE_FITS)

@@ -105,7 +105,7 @@ def test_every_condition_type_is_reached() -> None:
 
 # Given by no code, as far as this table and a search can tell: words of the list that users will never see.
 UNUSED: set[Reason] = set()
-# In test_admission.py, test_bounds.py, test_roll_out_caches.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
+# In test_admission.py, test_bounds.py, test_queued.py, test_roll_out_caches.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
 OF_MODELS = {Reason.USABLE, Reason.USED_BY_JOBS, Reason.NOT_USED}
 OF_CACHES = {Reason.MODEL_CACHED, Reason.PREFETCHING, Reason.PREFETCH_FAILED, Reason.NOT_PREFETCHED}
 ELSEWHERE = {
@@ -116,7 +116,10 @@ ELSEWHERE = {
     Reason.PROVISIONING,
     Reason.TEMPLATE_FORBIDDEN,
     Reason.TLS_UNAVAILABLE,
+    Reason.WAITING_FOR_QUOTA,
     Reason.WORKER_LOST,
+    Reason.WORKLOAD_INACTIVE,
+    Reason.WORKLOAD_REFUSED,
     *OF_CACHES,
     *OF_MODELS,
 }

@@ -23,17 +23,21 @@ from inference_operator.workers.actions import (
     ApplyBudget,
     CreatePod,
     CreateService,
+    CreateWorkload,
     DeleteAutoscaler,
     DeleteBudget,
     DeleteJob,
     DeletePod,
+    DeleteWorkload,
     EmitEvent,
+    PatchWorkload,
     Plan,
     WriteModelStatus,
     WriteStatus,
 )
 from tests.builders import NOW, SETTINGS, TOKENS
 from tests.kstatus import kstatus as verdict
+from tests.kueues import created, patched
 
 Scheduler = Callable[[PlacementRequest], Decision]
 
@@ -86,6 +90,13 @@ def _apply(seen: Observed, action: Action, now: datetime) -> Observed:
             return replace(seen, autoscalers=(*(a for a in seen.autoscalers if a.key != made.key), made))
         case DeleteAutoscaler():
             return replace(seen, autoscalers=tuple(a for a in seen.autoscalers if a.uid != action.uid))
+        case CreateWorkload():
+            return replace(seen, kueue=replace(seen.kueue, workload=created(action)))
+        case PatchWorkload():
+            assert seen.kueue.workload is not None
+            return replace(seen, kueue=replace(seen.kueue, workload=patched(seen.kueue.workload, action)))
+        case DeleteWorkload():
+            return replace(seen, kueue=replace(seen.kueue, workload=None))
         case DeleteJob():
             return replace(seen, job=replace(seen.job, deleting=True))
         case _:

@@ -9,8 +9,9 @@ from inference_operator.api.conditions import ConditionType, Reason, Truth, Unda
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.names import service_name
 from inference_operator.state.objects import Job, Key, Pod, PodPhase
+from inference_operator.state.raw import is_newer
 from inference_operator.state.request import job_request
-from inference_operator.state.store import Store, is_newer, stale_objects
+from inference_operator.state.store import Store, stale_objects
 from tests.builders import NOW, a_create_failure, a_job, a_model, a_node, a_pod, a_reading, somebodys_pod
 
 JOB = a_job()

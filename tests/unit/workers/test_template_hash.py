@@ -63,6 +63,7 @@ OTHER: dict[str, Any] = {
     "ttl_seconds_after_finished": 60,
     "max_attempts": 9,
     "resources": Resources(requests={"cpu": "3"}),
+    "queue_name": "team",
     "node_selector": {"disk": "fast"},
     "tolerations": [Toleration(key="spot", operator="Exists")],
     "template": PodTemplate(env=[EnvironmentVariable(name="APP_A", value="b")]),
