@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image client tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others test-growth fuzz fuzz-wire mutants install demo bench
+.PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others test-growth test-kueue fuzz fuzz-wire mutants install demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -88,6 +88,10 @@ test-others: venv ## KEDA, the Prometheus adapter and Envoy Gateway, real ones (
 test-growth: export INFERENCE_GROWTH = all
 test-growth: venv ## the real Karpenter grows a cluster of no GPU node and shrinks it again (builds it once, ten minutes)
 	$(PYTHON) -m pytest -q tests/cluster/test_growth.py
+
+test-kueue: export INFERENCE_KUEUE = all
+test-kueue: venv ## batches in queues of the real Kueue (builds it once, ten minutes; root)
+	$(PYTHON) -m pytest -q tests/cluster/test_kueue.py
 
 test-traces: export INFERENCE_TRACES = all
 test-traces: venv ## traces from callers through Envoy to runs, in a real Jaeger (builds it once, ten minutes)

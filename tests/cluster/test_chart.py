@@ -67,6 +67,7 @@ EVERYTHING = (
     "gateway.enabled=true",
     "gateway.api.enabled=true",
     "gateway.endpointPicker.enabled=true",
+    "kueue.enabled=true",
     "mutualTLS.enabled=true",
     "kedaScaler.enabled=true",
     "networkPolicy.enabled=true",
@@ -541,13 +542,30 @@ def test_copies_of_payloads_leave_the_gateway_only_to_who_gets_them() -> None:
     assert settings.payloads == Payloads("http://events.events:8080/in")
 
 
-def test_routes_for_gateways_of_others_are_off_and_their_rights_are_given_where_they_are_on() -> None:
-    def rights(*values: str) -> set[tuple[str, str]]:
-        rules = [
-            rule for kind in ("ClusterRole", "Role") for role in kinds(render(*values), kind) for rule in role.get("rules") or ()
-        ]
-        return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+def rights(*values: str, of: tuple[str, ...] = ("ClusterRole", "Role")) -> set[tuple[str, str]]:
+    """The resources and verbs of all roles of these kinds."""
+    rules = [rule for kind in of for role in kinds(render(*values), kind) for rule in role.get("rules") or ()]
+    return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
+
+def test_queues_of_kueue_are_off_and_their_rights_are_given_where_they_are_on() -> None:
+    on, named = "kueue.enabled=true", "watchNamespaces={a}"
+    of_workloads = {("workloads", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")}
+    of_workloads |= {("workloads/status", "patch")}
+    read = {(resource, verb) for resource in ("resourceflavors", "priorityclasses") for verb in ("list", "watch")}
+
+    assert rights(on) - rights() == of_workloads | read
+    # What has no namespace is read all the same; Workloads only where jobs are.
+    assert rights(on, named, of=("ClusterRole",)) - rights(named, of=("ClusterRole",)) == read
+    assert rights(on, named, of=("Role",)) - rights(named, of=("Role",)) == of_workloads
+    bound = [one["spec"]["policyName"] for one in kinds(render(on), "ValidatingAdmissionPolicyBinding")]
+    assert "release-inference-operator-workloads" in bound
+    assert "release-inference-operator-workloads" not in [
+        one["spec"]["policyName"] for one in kinds(render(), "ValidatingAdmissionPolicyBinding")
+    ]
+
+
+def test_routes_for_gateways_of_others_are_off_and_their_rights_are_given_where_they_are_on() -> None:
     api, picker = "gateway.api.enabled=true", "gateway.endpointPicker.enabled=true"
     verbs = ("get", "list", "create", "patch", "delete")
     of_routes = {(resource, verb) for resource in ("httproutes", "grpcroutes") for verb in verbs}

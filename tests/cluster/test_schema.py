@@ -42,6 +42,8 @@ SLACK_CONTROL = "slack is not for services whose callers may unload the model: l
 AUTHENTICATION_TLS = "authentication needs tls: set tls too, {} for the operator's certificate"
 AUTHENTICATION_WAYS = "set clientCertificates, jwt, or both: either lets a caller in"
 BY_CERTIFICATE = {"clientCertificates": {"caSecretName": "callers"}}
+QUEUE_OF_A_RUN = "the batch runs, so its queueName can't change: suspend it first, or create another job"
+QUEUE_OF_A_SERVICE = "queueName is for batch jobs: set input too, or leave queueName out; the quota of services is namespaceLimits"
 MAX_MIN = "maxReplicas must not be below minReplicas"
 FOR_SERVING = "autoscaling is for serving jobs"
 
@@ -99,6 +101,9 @@ JOBS: list[Case] = [
     ("deadline without offset", {"deadline": "2026-04-02T12:00:00"}, "must be of type date-time", {"deadline": LATER}),
     ("deadline in words", {"deadline": "tomorrow"}, "must be of type date-time", {"deadline": "2026-04-02T12:00:00+02:00"}),
     ("deadline on no day", {"deadline": "2026-02-30T12:00:00Z"}, "must be of type date-time", {"deadline": "2028-02-29T12:00:00Z"}),
+    ("queueName of a service", {"queueName": "team"}, QUEUE_OF_A_SERVICE, {"queueName": "team", **FILES}),
+    ("queueName in upper case", {"queueName": "Team", **FILES}, "should match '^[a-z0-9]", {"queueName": "team.a", **FILES}),
+    ("long queueName", {"queueName": "q" * 254, **FILES}, "Too long: may not be more than 253", {"queueName": "q" * 253, **FILES}),
     ("priority below", {"priority": -1}, "should be greater than or equal to 0", {"priority": 0}),
     ("priority above", {"priority": 1001}, "should be less than or equal to 1000", {"priority": 1000}),
     ("priority as text", {"priority": "high"}, 'must be of type integer: "string"', {"priority": 7}),
@@ -609,6 +614,30 @@ def test_a_job_stays_batch_or_serving_for_life(cluster: Cluster, namespace: str,
     assert "a job stays batch or serving for life; create another job instead" in refused.message
 
 
+@pytest.mark.parametrize("phase", ["Starting", "Running"])
+@pytest.mark.parametrize(("before", "after"), [("team", "other"), ("team", None), (None, "team")])
+def test_a_batch_that_runs_stays_in_its_queue(
+    cluster: Cluster, namespace: str, phase: str, before: str | None, after: str | None
+) -> None:
+    path = f"{jobs(namespace)}/job"
+    cluster.client.create(jobs(namespace), a_batch(queueName=before))
+    moved = a_batch(queueName=after)["spec"]
+    assert cluster.client.call("PUT", path, _with_spec(cluster, path, moved), dryRun="All").message == ""
+    cluster.client.merge(f"{path}/status", {"status": {"phase": phase}})
+
+    refused = cluster.client.call("PUT", path, _with_spec(cluster, path, moved), dryRun="All")
+    assert refused.code == 422
+    assert QUEUE_OF_A_RUN in refused.message
+    same = a_batch(queueName=before, priority=9, suspend=True)["spec"]
+    assert cluster.client.call("PUT", path, _with_spec(cluster, path, same), dryRun="All").message == ""
+    cluster.client.merge(f"{path}/status", {"status": {"phase": "Suspended"}})
+    assert cluster.client.call("PUT", path, _with_spec(cluster, path, moved), dryRun="All").message == ""
+
+
+def _with_spec(cluster: Cluster, path: str, spec: Raw) -> Raw:
+    return {**cluster.client.get(path), "spec": spec}
+
+
 def test_all_else_of_a_job_may_be_changed(cluster: Cluster, namespace: str) -> None:
     cluster.client.create(jobs(namespace), a_batch())
     spec = {**FILES, "model": "lanes", "priority": 9, "deadline": LATER, "batchSize": 8, "suspend": True, "maxAttempts": 1}
@@ -625,6 +654,7 @@ def test_every_rule_of_the_crds_is_walked_by_a_case_here() -> None:
     elsewhere = {
         "mode is one of None, HPA and External",
         "a job stays batch or serving for life; create another job instead",
+        QUEUE_OF_A_RUN,
         "the batch has succeeded, so its model, accelerator, backend, batchSize, input and output can't change; create another job",
     }
 
