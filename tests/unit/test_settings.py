@@ -29,7 +29,7 @@ def test_a_count_of_devices_that_contradicts_the_class_is_refused(tmp_path: Path
     file = tmp_path / "config.yaml"
     gpu = "gpu: {executionProviders: [CUDAExecutionProvider], wattsBusy: 300, resourceName: nvidia.com/gpu, limits: {nvidia.com/gpu: %s}}"
     file.write_text(f"accelerators: {{cpu: {{executionProviders: [CPUExecutionProvider], wattsBusy: 15}}, {gpu % 2}}}")
-    with pytest.raises(ConfigurationError, match=r"limits\.nvidia\.com/gpu is 2, but resourceCount is 1"):
+    with pytest.raises(ConfigurationError, match=r"limits\.nvidia\.com/gpu is 2, and a worker computes on one device"):
         load_settings(file)
 
     file.write_text(f"accelerators: {{cpu: {{executionProviders: [CPUExecutionProvider], wattsBusy: 15}}, {gpu % 1}}}")

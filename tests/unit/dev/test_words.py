@@ -113,12 +113,13 @@ def test_every_allowance_is_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(findings(words.ROOT, paths)) < before, one
 
 
-def test_all_of_the_checkout_takes_less_than_a_second_of_cpu() -> None:
+def test_all_of_the_checkout_is_read_in_seconds_of_cpu() -> None:
+    """It takes one; a pattern that backtracks took minutes."""
     begun = process_time()
 
     list(findings(words.ROOT, files(words.ROOT)))
 
-    assert process_time() - begun < 1
+    assert process_time() - begun < 10
 
 
 def test_the_exit_status_says_whether_anything_was_found(
