@@ -405,3 +405,15 @@ def test_each_row_of_the_conventions_names_a_test_or_says_why_there_is_none() ->
     assert [row for row in found if not named_tests(row[2]) and not row[2].startswith(EXCUSES)] == []
     # No name of a test is left out for the way that it is written.
     assert len(named_tests(CONVENTIONS.read_text())) == len(re.findall("`test_", CONVENTIONS.read_text()))
+
+
+def test_no_page_upgrades_with_the_defaults_of_a_former_chart() -> None:
+    """`--reuse-values` leaves out what a new chart has by default, and templates fail on what is missing."""
+    told = {
+        page.name
+        for page in PAGES
+        for line in page.read_text().splitlines()
+        if "helm upgrade" in line and " --reuse-values" in line
+    }
+
+    assert told == set()
