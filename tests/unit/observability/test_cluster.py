@@ -51,9 +51,10 @@ def series(store: Store, name: str) -> Found:
 
 
 def test_placeholder_pods_are_counted_by_class_and_whether_they_have_a_node() -> None:
-    store = Store()
+    store, job = Store(), a_job()
+    store.put_job(job)
     for number, node in enumerate((None, None, "gpu-1")):
-        pod = replace(a_pod(a_job(), number), worker=None, placeholder=Placeholder("uid", "gpu"), node=node)
+        pod = replace(a_pod(job, number), worker=None, placeholder=Placeholder(job.uid, "gpu"), node=node)
         store.put_pod(replace(pod, phase=PodPhase.PENDING))
 
     assert series(store, "inference_placeholder_pods") == {("gpu", "pending"): 2, ("gpu", "bound"): 1}

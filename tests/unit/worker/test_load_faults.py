@@ -232,6 +232,13 @@ def as_sha256sum_prints(folder: Path, *names: str) -> str:
     return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
 
 
+def answers_as_before(engine: OnnxEngine) -> bool:
+    """Whether answers are those that were kept, but for the last bits: another processor has other kernels."""
+    asked, answered = np.load(MODELS / "external.in.npz"), np.load(MODELS / "external.out.npz")
+    answers = engine.run(dict(asked))
+    return all(np.allclose(answers[name], answered[name], rtol=1e-5, atol=1e-6) for name in answered.files)
+
+
 def test_weights_in_a_second_file_are_loaded_under_one_digest(tmp_path: Path) -> None:
     """microsoft/onnxruntime#6696."""
     uri = in_volume(tmp_path, "external")
@@ -240,9 +247,7 @@ def test_weights_in_a_second_file_are_loaded_under_one_digest(tmp_path: Path) ->
     files = fetch.read_model(uri, digest=digest, limit=1 << 30, hosts=(), root=tmp_path)
     engine = OnnxEngine(files.data, providers=CPU, threads=1, beside=files.beside)
 
-    asked, answered = np.load(MODELS / "external.in.npz"), np.load(MODELS / "external.out.npz")
-    answers = engine.run(dict(asked))
-    assert all(np.array_equal(answers[name], answered[name]) for name in answered.files)
+    assert answers_as_before(engine)
 
 
 def test_a_changed_byte_in_either_file_is_noticed(tmp_path: Path) -> None:
@@ -308,10 +313,7 @@ def test_weights_are_put_into_the_file_for_tools_that_take_one() -> None:
     whole = external_data.embedded(data, beside)
 
     assert external_data.files_of(whole) == () and external_data.embedded(b"m", {}) == b"m"
-    asked, answered = np.load(MODELS / "external.in.npz"), np.load(MODELS / "external.out.npz")
-    assert np.array_equal(
-        next(iter(OnnxEngine(whole, providers=CPU, threads=1).run(dict(asked)).values())), answered[answered.files[0]]
-    )
+    assert answers_as_before(OnnxEngine(whole, providers=CPU, threads=1))
 
 
 @pytest.mark.parametrize("locale", ["en_US", "en_US.UTF-8", "C"])
