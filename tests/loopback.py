@@ -7,6 +7,7 @@ import random
 import socket
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 # Which of pytest-xdist's processes this is.
@@ -17,9 +18,10 @@ _NETS = 84
 # One byte of this file is one port: the kernel gives a lock to one process, and frees it with that process. Without it, two runs that
 # find the same port free both use it.
 _CLAIMS = (Path(tempfile.gettempdir()) / f"inference-operator-ports-{os.getuid()}").open("ab")
+# The bytes after those of all ports are networks.
+_FIRST_NET = 1 << 16
 # Another run of the tests on this machine begins elsewhere.
 _START = random.randrange(_PORTS)
-_NET = f"127.{_NETS + _PROCESS}.{1 + _START % 250}"
 
 
 def free_ports(count: int) -> list[int]:
@@ -29,7 +31,18 @@ def free_ports(count: int) -> list[int]:
 
 def address(host: int) -> str:
     """An address of this process's own network, by its last number: 1 to 254."""
-    return f"{_NET}.{host}"
+    return f"{_net()}.{host}"
+
+
+@cache
+def _net() -> str:
+    """The first three numbers of a network that no other run has claimed, and where nothing listens that one has left behind."""
+    there = {tuple(bytes.fromhex(line.split()[1][:8])[:0:-1]) for line in Path("/proc/net/tcp").read_text().splitlines()[1:]}
+    for number in range(_START, _START + 250):
+        net = (127, _NETS + _PROCESS, 1 + number % 250)
+        if net not in there and _is_claimed(_FIRST_NET + net[1] * 256 + net[2]):
+            return ".".join(map(str, net))
+    raise RuntimeError("all networks of loopback for tests are taken; end what earlier runs have left behind")
 
 
 def _search() -> Iterator[int]:
@@ -40,10 +53,10 @@ def _search() -> Iterator[int]:
             yield port
 
 
-def _is_claimed(port: int) -> bool:
-    """Claim a port until this process ends; whether no other process has it."""
+def _is_claimed(byte: int) -> bool:
+    """Claim a port or a network until this process ends; whether no other process has it."""
     try:
-        fcntl.lockf(_CLAIMS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(_CLAIMS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
     except OSError:
         return False
     return True

@@ -131,7 +131,8 @@ class WarmNode:
         return msgspec.json.decode(await self._get(worker, TELEMETRY_PATH), type=Telemetry)
 
     async def end(self) -> None:
-        """Kill what runs."""
+        """Kill what runs. An operator that lives on makes successors, which nobody would end."""
+        self.server.on_created.remove(self._see)
         for worker in self.workers:
             worker.kill()
             worker.process.wait()

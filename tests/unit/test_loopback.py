@@ -12,12 +12,20 @@ RUN = """
 import sys
 from tests import loopback
 loopback._START = 7
-print(*loopback.free_ports(20), flush=True)
+print(*loopback.free_ports(20), loopback.address(1), flush=True)
 sys.stdin.read()
 """
 
+# Of one run after another.
+NET = """
+{before}
+from tests import loopback
+loopback._START = 8
+print(loopback.address(1))
+"""
 
-def test_two_runs_side_by_side_share_no_port() -> None:
+
+def test_two_runs_side_by_side_share_no_port_and_no_address() -> None:
     command = [sys.executable, "-c", RUN]
     runs = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     found = []
@@ -27,5 +35,18 @@ def test_two_runs_side_by_side_share_no_port() -> None:
     for run in runs:
         run.communicate()
 
-    assert [len(ports) for ports in found] == [20, 20]
+    assert [len(each) for each in found] == [21, 21]
     assert not found[0] & found[1]
+
+
+def test_a_network_where_something_was_left_behind_is_passed_over() -> None:
+    """A worker that a test had not ended kept its address from the tests after it."""
+    left = subprocess.run(
+        [sys.executable, "-c", NET.format(before="")], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    listen = f'import socket; there = socket.create_server(("{left.strip()}", 0))'
+    found = subprocess.run(
+        [sys.executable, "-c", NET.format(before=listen)], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert found and found != left
