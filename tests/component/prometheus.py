@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -40,8 +41,11 @@ class Prometheus:
         self.targets.write_text(json.dumps([{"targets": found, "labels": {"job": job}} for job, found in addresses.items()]))
 
     async def has(self, session: aiohttp.ClientSession, expr: str) -> bool:
-        """Whether an expression has a value now."""
+        """Whether an expression has a value now. One that still starts does not listen, and then answers 503."""
         try:
+            async with session.get(f"{self.url}/-/ready") as answer:
+                if answer.status != HTTPStatus.OK:
+                    return False
             return bool(await self._ask(session, "query", query=expr))
         except aiohttp.ClientConnectionError:
             return False
