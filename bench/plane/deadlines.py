@@ -28,6 +28,7 @@ from bench.plane.stage import AGENT, LIFTED, Stage, all_done, stage, until
 from bench.scheduling.simulate import Ours, Simulation
 from bench.scheduling.workload import CPUS, GPUS, SimJob, generate
 from dev.console import say
+from dev.kueue import crds
 from inference_operator.errors import NotFoundError
 
 Record = dict[str, Any]
@@ -70,7 +71,7 @@ def work(job: SimJob) -> Work:
 
 
 async def _run(side: str, seed: int, jobs: list[SimJob]) -> Record:
-    async with stage(places(), LIFTED, kueue.crds() if side != "ours" else ()) as at:
+    async with stage(places(), LIFTED, crds() if side != "ours" else ()) as at:
         if side == "ours":
             for job in jobs:
                 await put_model(at.kube, name(job), work(job))

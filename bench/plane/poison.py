@@ -19,6 +19,7 @@ from bench.plane.objects import BATCH_JOBS, GPU, JOBS, PLACE, Manifest, Work, ba
 from bench.plane.simulated_kubelets import AGENT as KUBELETS
 from bench.plane.stage import AGENT, Limits, Stage, all_done, stage
 from dev.console import say
+from dev.kueue import crds
 
 Record = dict[str, Any]
 SIDES = ("ours", "kueue")
@@ -50,7 +51,7 @@ def measure(rounds: int, jobs: int, limits: Limits) -> list[Record]:
 
 async def _run(side: str, limits: Limits, jobs: int, *, poisoned: bool) -> Record:
     fleet = [*rooms(_NODES, cpus=_PLACES), *rooms(1, device="gpu", cpus=0, gpus=2)]
-    async with stage(fleet, limits, kueue.crds() if side == "kueue" else ()) as at:
+    async with stage(fleet, limits, crds() if side == "kueue" else ()) as at:
         if side == "ours":
             await put_model(at.kube, "digits", _WORK)
             with operator(at.plane, at.folder, **at.operator_settings(_ACCELERATORS)) as running:

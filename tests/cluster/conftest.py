@@ -131,12 +131,19 @@ def _needs_operator(item: pytest.Item) -> bool:
 
 
 def _plane(folder: Path) -> ControlPlane:
-    # Below those that the kernel gives to outgoing connections: one of these may take a port between our look and the server's start.
-    for base in random.sample(range(21_000, 26_000, 4), 50):
-        # The API server, etcd's two and the controller manager sit side by side.
-        if all(is_free(base + offset) for offset in range(4)):
-            return api_only_control_plane(Layout(folder / "state"), port_base=base)
-    raise RuntimeError("no four free ports in a row")
+    # The API server, etcd's two and the controller manager sit side by side.
+    return api_only_control_plane(Layout(folder / "state"), port_base=free_row(4))
+
+
+def free_row(count: int) -> int:
+    """The first of so many free ports in a row. Raises RuntimeError where there are none.
+
+    Below those that the kernel gives to outgoing connections: one of these may take a port between our look and the server's start.
+    """
+    for base in random.sample(range(21_000, 26_000, count), 50):
+        if all(is_free(base + offset) for offset in range(count)):
+            return base
+    raise RuntimeError(f"no {count} free ports in a row")
 
 
 def is_free(port: int) -> bool:

@@ -7,7 +7,6 @@ nodes that Karpenter's kwok provider makes, and so the worker.
 from __future__ import annotations
 
 import os
-import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from dev.cluster import Layout, api_only_control_plane, start_api_only, stop_api_only
 from tests.cluster import karpenter
 from tests.cluster.client import Client, Raw, jobs, models, pods
-from tests.cluster.conftest import REPOSITORY, Cluster, is_free, make_namespace
+from tests.cluster.conftest import REPOSITORY, Cluster, free_row, make_namespace
 from tests.cluster.karpenter import SimulatedKubelet
 from tests.cluster.objects import DIGEST, a_batch, a_model, condition, reason
 from tests.cluster.operators import Installed, Release, install, make_node, until
@@ -46,8 +45,7 @@ SHOWN = Path(os.environ.get("INFERENCE_GROWTH_STORY", "/dev/null"))
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane with a scheduler, and Karpenter."""
     folder = tmp_path_factory.mktemp("growth")
-    bases = random.sample(range(21_000, 26_000, 8), 50)
-    base = next(base for base in bases if all(is_free(base + offset) for offset in range(8)))
+    base = free_row(8)
     plane = replace(api_only_control_plane(Layout(folder / "state"), port_base=base), has_scheduler=True)
     process = kubelet = None
     try:

@@ -6,15 +6,15 @@ Real: API server, controller manager, Kueue with its webhooks, the operator with
 from __future__ import annotations
 
 import os
-import random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dev.cluster import Layout, api_only_control_plane, start_api_only, stop_api_only
+from dev.kueue import API, Kueue, crds
 from tests.cluster import kueue
 from tests.cluster.client import Client, Raw, jobs, models, pods
-from tests.cluster.conftest import REPOSITORY, Cluster, is_free, make_namespace
+from tests.cluster.conftest import REPOSITORY, Cluster, free_row, make_namespace
 from tests.cluster.objects import a_batch, a_model, condition, reason
 from tests.cluster.operators import NODE, SUCCESS, Installed, Release, install, make_node, start, until
 
@@ -33,17 +33,17 @@ ONE = {"cpu": "500m", "memory": "2Gi"}
 def queued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane, and Kueue."""
     folder = tmp_path_factory.mktemp("kueue")
-    bases = random.sample(range(21_000, 26_000, 8), 50)
-    base = next(base for base in bases if all(is_free(base + offset) for offset in range(8)))
+    base = free_row(8)
     plane = api_only_control_plane(Layout(folder / "state"), port_base=base)
     process = None
     try:
-        kubeconfig = start_api_only(plane, kueue.crds())
+        kubeconfig = start_api_only(plane, crds())
         cluster = Cluster(Client(kubeconfig), kubeconfig, plane.layout.audit_log)
         cluster.kubectl("apply", "-f", str(REPOSITORY / "crds"))
-        process = kueue.start(plane, kubeconfig, folder, webhook_port=base + 6, health_port=base + 7)
-        kueue.wait_ready(process, folder, base + 7)
-        kueue.install_webhooks(cluster.client, plane, base + 6)
+        manager = Kueue(plane.layout, folder, webhook_port=base + 6, health_port=base + 7)
+        process = manager.start(kubeconfig)
+        kueue.wait_ready(process, manager)
+        kueue.install_webhooks(cluster.client, manager)
         make_node(cluster.client, NODE, {"zone": "a"})
         make_node(cluster.client, "node-2", {"zone": "b"})
         kueue.make_flavor(cluster.client, "any")
@@ -202,7 +202,7 @@ def test_a_workload_that_somebody_deletes_is_an_eviction(queued: Cluster, operat
     operator[0].run(operator[0].worker(space))
     operator[0].wait_reason(space, "Running")
     workload = workload_of(queued, space, "job")
-    queued.client.delete(f"{kueue.API}/namespaces/{space}/workloads/{workload['metadata']['name']}")
+    queued.client.delete(f"{API}/namespaces/{space}/workloads/{workload['metadata']['name']}")
 
     pod = operator[0].worker(space)
     path = f"{pods(space)}/{pod['metadata']['name']}"
@@ -228,7 +228,7 @@ def test_a_workload_that_the_operator_may_not_make_is_refused_by_its_policy(
     queued.client.create(jobs(space), a_batch(queueName="nowhere"))
     (found,) = until(lambda: kueue.workloads(queued.client, space), "the Workload")
     thief = Client(queued.kubeconfig, token=operator[0].token)
-    path = f"{kueue.API}/namespaces/{space}/workloads/{found['metadata']['name']}"
+    path = f"{API}/namespaces/{space}/workloads/{found['metadata']['name']}"
     admission = {"clusterQueue": "all", "podSetAssignments": [{"name": "worker"}]}
     admits = {"type": "Admitted", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     merge = "application/merge-patch+json"
@@ -240,6 +240,6 @@ def test_a_workload_that_the_operator_may_not_make_is_refused_by_its_policy(
     assert "admits no Workload" in tried(f"{path}/status", {"status": {"conditions": [admits]}})
     assert "neither the pods nor the queue" in tried(path, {"spec": {"queueName": "other"}})
     assert "only what has its labels" in tried(path, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}})
-    assert "only what has its labels" in thief.call("POST", f"{kueue.API}/namespaces/{space}/workloads", {
+    assert "only what has its labels" in thief.call("POST", f"{API}/namespaces/{space}/workloads", {
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "mine"}, "spec": found["spec"],
     }).message  # fmt: skip
