@@ -254,9 +254,9 @@ def answers_in(directory: Path) -> dict[str, np.ndarray]:
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
-def committed(directory: Path) -> int:
-    """How many chunks are committed."""
-    return len(committed_chunks(directory))
+def committed(directory: Path, attempt: int | None = None) -> int:
+    """How many chunks are committed: see committed_chunks."""
+    return len(committed_chunks(directory, attempt))
 
 
 def spans(directory: Path) -> Iterator[tuple[int, int]]:

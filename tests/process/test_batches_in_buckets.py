@@ -109,9 +109,9 @@ def assert_whole(out: Path, x: np.ndarray) -> None:
     assert np.allclose(answers_in(out)["y"], truth, rtol=1e-3, atol=1e-4)
 
 
-def beyond(worker: Worker, out: Path, count: int) -> bool:
+def beyond(worker: Worker, out: Path, count: int, attempt: int | None = None) -> bool:
     """Whether more than so many chunks are committed, or the worker is over."""
-    return not worker.running or committed(out) > count
+    return not worker.running or committed(out, attempt) > count
 
 
 def test_a_batch_that_is_killed_goes_on_in_the_bucket(place: Place, s3: S3Server, folder: str) -> None:
@@ -137,7 +137,7 @@ def test_of_two_workers_that_believe_to_own_an_output_the_store_lets_one(place: 
     until(partial(beyond, first, out, 0), "a commit")
     first.process.send_signal(signal.SIGSTOP)
     second = started(place, s3, msgspec.structs.replace(config, attempt=2))
-    until(partial(beyond, second, out, committed(out)), "a commit of the second")
+    until(partial(beyond, second, out, committed(out), attempt=2), "a commit of the second")
     first.process.send_signal(signal.SIGCONT)
 
     lost, won = first.ended(), second.ended()
