@@ -20,15 +20,18 @@ import numpy as np
 
 from bench.autoscaling.load import read
 from bench.failures.stage import SERVICE, TOLERATIONS, Stage, calling, restore, settle, stage
+from bench.plane.audit import since
 from dev.console import say
 from examples.demo.cluster import ROOT, wait_for
+from tests.chaos.claims import Claims
 from tests.chaos.faults import Faults
+from tests.chaos.records import charges
 from tests.chaos.story import Story, draw, shrunk
 from tests.chaos.verdict import Told, gaps, lost, nearest
 from tests.chaos.volume import output_of, small
 from tests.e2e.support import a_slow_batch, truth_of_slow_batches
 
-_ROUND_FAULTS = 10
+_ROUND_FAULTS = 25
 _BESIDE = 2
 """Batches that run at any time."""
 
@@ -47,6 +50,9 @@ class Round:
     failed: int = 0
     batches: int = 0
     items: int = 0
+    claims: int = 0
+    requests: int = 0
+    seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -98,8 +104,10 @@ def play(at: Stage, story: Story, seed: int) -> Round:
     faults = Faults(at, batches.current)
     told: list[Told] = []
     settle(at)
+    begun, mark = time.monotonic(), at.layout.audit_log.stat().st_size
+    claims = Claims(at)
     plan = at.plan(SERVICE, _LONGEST_SECONDS, label)
-    with calling(at, plan), batches.running():
+    with calling(at, plan), claims.held(), batches.running():
         time.sleep(3.0)
         for fault in story:
             told.append(faults.do(fault))
@@ -114,7 +122,12 @@ def play(at: Stage, story: Story, seed: int) -> Round:
     found.wrong += [f"{len(unexcused)} requests were lost"] if unexcused else []
     found.wrong += [f"a request got {answer.status} {nearest(answer, told)}" for answer in unexcused[:5]]
     _judge_batches(at, batches, found)
+    requests = since(at.layout.audit_log, mark)
+    found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names))
+    found.wrong += claims.wrong[:5]
+    found.claims, found.requests = claims.looks, len(requests)
     _judge_leaks(at, batches, found)
+    found.seconds = round(time.monotonic() - begun, 1)
     return found
 
 
@@ -185,7 +198,7 @@ def main() -> int:
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps(rounds, indent=1))
     wrong = [line for one in rounds for line in one["wrong"]]
-    sums = {key: sum(one[key] for one in rounds) for key in ("faults", "asked", "failed", "batches", "items")}
+    sums = {key: sum(one[key] for one in rounds) for key in asdict(Round(0)) if key not in ("seed", "wrong")}
     say(json.dumps({"seed": given.seed, **sums, "wrong": wrong}, indent=1))
     return 1 if wrong else 0
 

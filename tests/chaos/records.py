@@ -1,0 +1,52 @@
+"""What the API server's audit log holds against the operator: pure, requests in, sentences out."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bench.plane.audit import Request
+from examples.demo.cluster import RELEASE
+
+_OPERATOR = "inference-operator"
+# Malformed, not allowed, or against the schema: no fault of a machine makes the operator send one.
+_NEVER = frozenset({400, 401, 403, 405, 415, 422})
+# What a leader had sent before it heard that another leads.
+_UNDER_WAY_SECONDS = 1.0
+# Pods that one fault may cost, so that a node or an admission that turns pods away isn't flooded with them.
+_PODS_A_FAULT = 6
+
+
+def charges(requests: Iterable[Request], namespace: str, *, faults: int, jobs: int) -> list[str]:
+    """Return all that is wrong in the requests of a round, which had so many faults and jobs in one namespace."""
+    asked = sorted((one for one in requests if one.actor == _OPERATOR), key=lambda one: one.received)
+    return [*refused(asked), *overruled(asked), *flood(asked, namespace, _PODS_A_FAULT * faults + 2 * jobs)]
+
+
+def refused(requests: Iterable[Request]) -> list[str]:
+    """Requests that should never have been sent."""
+    found = Counter((one.verb, one.resource, one.code) for one in requests if one.code in _NEVER)
+    return [f"{count} times the operator was refused: {verb} {resource}, {code}" for (verb, resource, code), count in found.items()]
+
+
+def overruled(requests: Sequence[Request]) -> list[str]:
+    """Writes of a replica that were carried out after another had taken the Lease. Requests are in the order of their arrival."""
+    led_since: list[tuple[float, str]] = []
+    found = []
+    for one in requests:
+        if not (one.writes and one.succeeded and one.pod):
+            continue
+        if (one.resource, one.name) == ("leases", RELEASE):
+            if not led_since or led_since[-1][1] != one.pod:
+                led_since.append((one.answered, one.pod))
+        elif one.resource not in ("leases", "events") and led_since:
+            since, leader = led_since[-1]
+            if one.pod != leader and one.received > since + _UNDER_WAY_SECONDS:
+                found.append(
+                    f"{one.pod} wrote {one.verb} {one.resource} {one.name} {one.received - since:.1f} s after {leader} led"
+                )
+    return found
+
+
+def flood(requests: Iterable[Request], namespace: str, most: int) -> list[str]:
+    """More pods than what happened explains; those that were refused count."""
+    made = sum(one.verb == "create" and one.resource == "pods" and one.namespace == namespace for one in requests)
+    return [f"{made} pods were created, of at most {most}"] if made > most else []
