@@ -23,6 +23,7 @@ from bench.autoscaling.watch import Api
 from dev.cluster import NODES, Layout, default_layout, kill_node, start_api, start_node
 from dev.cluster.layout import Node
 from dev.cluster.network import silence
+from dev.console import say
 from examples.demo import steps
 from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, build_images, copy_tree, install, local, wait_for
 from examples.demo.steps import service_address
@@ -180,6 +181,7 @@ def spread(at: Stage, what: str, kube: Kubectl, places: Callable[[], dict[str, s
         for name in (SAFE, DYING):
             at.kube.run("cordon" if name in found.values() else "uncordon", name)
         if len(found) > 1:
+            say(f"  {time.strftime('%T')} {max(found)} is deleted, so that {what} are on both nodes")
             kube.run("delete", "pod", max(found), "--wait=false")
         time.sleep(1.0)
     for name in (SAFE, DYING):

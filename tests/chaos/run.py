@@ -111,7 +111,7 @@ def play(at: Stage, story: Story, seed: int) -> Round:
         time.sleep(3.0)
         for fault in story:
             told.append(faults.do(fault))
-            say(f"  {fault} ({told[-1].whom})")
+            say(f"  {_clock(told[-1].begun)} {fault} ({told[-1].whom})")
         time.sleep(5.0)
         restore()
         settle(at)
@@ -120,7 +120,7 @@ def play(at: Stage, story: Story, seed: int) -> Round:
     found.asked, found.failed = len(answers), sum(answer.status != 200 for answer in answers)
     unexcused = lost(answers, told)
     found.wrong += [f"{len(unexcused)} requests were lost"] if unexcused else []
-    found.wrong += [f"a request got {answer.status} {nearest(answer, told)}" for answer in unexcused[:5]]
+    found.wrong += [f"{_clock(answer.time)} a request got {answer.status} {nearest(answer, told)}" for answer in unexcused[:5]]
     _judge_batches(at, batches, found)
     requests = since(at.layout.audit_log, mark)
     found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names))
@@ -129,6 +129,11 @@ def play(at: Stage, story: Story, seed: int) -> Round:
     _judge_leaks(at, batches, found)
     found.seconds = round(time.monotonic() - begun, 1)
     return found
+
+
+def _clock(seconds: float) -> str:
+    """A time of day, as logs tell it."""
+    return time.strftime("%T", time.localtime(seconds))
 
 
 def _judge_batches(at: Stage, batches: Batches, found: Round) -> None:
