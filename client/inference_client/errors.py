@@ -9,7 +9,7 @@ ClientError
 ├── ConflictError           somebody else has changed the object meanwhile; read it again
 ├── ExpiredError            a watch asked for what the API server has forgotten; list again
 ├── InvalidError            the API server refuses the object
-├── JobFailedError          the job that was waited for has failed; `job` is it
+├── JobFailedError          the job that was waited for can't come so far without a change; `job` is it
 └── WaitTimeoutError        it has not come so far in time; `job` is how it stands
 """
 

@@ -51,11 +51,35 @@ def reached(job: InferenceJob, goal: Goal) -> bool:
 
 
 def failed(job: InferenceJob) -> Cause | None:
-    """Why the job has ended badly; none while it may still end well. A service that tries again has not ended."""
-    ended = condition(job.status.conditions, "Succeeded")
-    if not is_current(job) or ended is None or ended.status != "False":
+    """Why the job can't go on without a change; none while it may still end well.
+
+    Flux, Argo CD and `helm --wait` read the same: what kstatus calls Failed. A batch has ended then. A service looks for a change
+    now and then, but nothing else cures it.
+    """
+    if not is_current(job) or _has(job, "Reconciling", "True"):
         return None
-    return cause(job) or Cause(ended.reason, ended.message)
+    ended = _found(job, "Succeeded", "False") or _found(job, "Stalled", "True")
+    return None if ended is None else cause(job) or Cause(ended.reason, ended.message)
+
+
+def hopeless(job: InferenceJob, goal: Goal) -> Cause | None:
+    """Why the job never comes so far without a change; none while it may. A job that has failed can still be suspended."""
+    if goal is not Goal.SUSPENDED and (why := failed(job)) is not None:
+        return why
+    # Success stays: a service that has ended at serve.until is never ready again, and what has ended is not suspended.
+    ended = _found(job, "Succeeded", "True")
+    if ended is None or not is_current(job) or reached(job, goal):
+        return None
+    return Cause(ended.reason, ended.message)
+
+
+def _found(job: InferenceJob, kind: str, status: str) -> Condition | None:
+    one = condition(job.status.conditions, kind)
+    return one if one is not None and one.status == status else None
+
+
+def _has(job: InferenceJob, kind: str, status: str) -> bool:
+    return _found(job, kind, status) is not None
 
 
 def cause(job: InferenceJob) -> Cause | None:

@@ -13,7 +13,7 @@ from inference_client import calls
 from inference_client.api import InferenceJob, InferenceModel
 from inference_client.calls import Call, Pause, Raw, Resource
 from inference_client.errors import ClientError, ExpiredError, JobFailedError, NotFoundError, UnavailableError, WaitTimeoutError
-from inference_client.job_state import Goal, cause, failed, is_batch, reached
+from inference_client.job_state import Goal, cause, failed, hopeless, is_batch, reached
 
 T = TypeVar("T")
 Steps = Generator[Call | Pause, Raw, T]
@@ -74,14 +74,19 @@ def retry(namespace: str, name: str, *, timeout: float, clock: Clock) -> Steps[I
     """Run a failed job again as it is.
 
     A batch runs anew when its spec has changed: it is suspended and resumed. A service makes another worker once the failed one
-    is gone.
+    is gone; until the operator has seen that, the old failure stands in the status, and would end whoever waits next.
     """
+    give_up = clock() + timeout
     job = yield from read(calls.JOBS, namespace, name, InferenceJob)
     if not is_batch(job):
         query = f"inference.myorg/job-uid={job.metadata.uid}"
         found = yield from pages(calls.PODS, namespace, labels=query, fields="status.phase=Failed")
         for pod in found["items"]:
             yield calls.delete(calls.PODS, namespace, pod["metadata"]["name"])
+        while found["items"] and (why := failed(job)) is not None:
+            if clock() >= give_up:
+                raise WaitTimeoutError(job, f"inferencejob/{name} is not tried again after {timeout:g} s: {why.reason}")
+            job = yield from changed(job, give_up=give_up, clock=clock)
         return job
     if failed(job) is None:
         raise ClientError(f"inferencejob/{name} has not failed: only a failed batch is tried again")
@@ -101,7 +106,7 @@ def wait(
 ) -> Steps[InferenceJob]:
     """Wait until a job has come so far, at most `timeout` seconds.
 
-    Raises JobFailedError as soon as it can't any more, WaitTimeoutError, and NotFoundError when it is deleted meanwhile.
+    Raises JobFailedError as soon as it can't without a change, WaitTimeoutError, and NotFoundError when it is deleted meanwhile.
     """
     give_up = clock() + timeout
     job = yield from read(calls.JOBS, namespace, name, InferenceJob)
@@ -109,8 +114,9 @@ def wait(
         on_change(job)
         if reached(job, goal):
             return job
-        if (why := failed(job)) is not None and goal is not Goal.SUSPENDED:
-            raise JobFailedError(job, f"inferencejob/{name} has failed: {why.reason}: {why.message}")
+        if (why := hopeless(job, goal)) is not None:
+            how = "has failed" if failed(job) is not None else f"has ended, and can't become {goal}"
+            raise JobFailedError(job, f"inferencejob/{name} {how}: {why.reason}: {why.message}")
         job = yield from changed(job, give_up=give_up, clock=clock)
         if clock() >= give_up:
             # The last look counts: it may have come so far at the very end.

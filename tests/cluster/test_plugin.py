@@ -121,6 +121,21 @@ def test_a_wait_tells_the_cause_of_a_failure(
     assert "error: inferencejob/job has failed: ModelNotFound: " in " ".join(plugin.errors.split())
 
 
+def test_a_wait_for_a_service_ends_when_only_a_change_helps(
+    plugin: Plugin, cluster: Cluster, installed: Installed, space: str
+) -> None:
+    cluster.client.create(jobs(space), a_job())
+    installed.end(installed.worker(space), FAILURE)
+    installed.wait_reason(space, "ModelNotFound", kind="Stalled")
+
+    for goal in ("finished", "ready"):
+        assert plugin("wait", "job", "--for", goal, "--timeout", "1h", code=3) == ""
+        assert "error: inferencejob/job has failed: ModelNotFound: " in " ".join(plugin.errors.split())
+    assert plugin("retry", "job") == "inferencejob.inference.myorg/job retried\n"
+    installed.end(installed.worker(space, number=2), FAILURE)
+    plugin("wait", "job", "--timeout", "1h", code=3)
+
+
 def test_a_failed_batch_is_suspended_resumed_and_tried_again(
     plugin: Plugin, cluster: Cluster, installed: Installed, space: str
 ) -> None:

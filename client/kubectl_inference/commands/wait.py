@@ -37,7 +37,7 @@ def wait(
 ) -> None:
     """Wait for a job, and print its result.
 
-    It prints the cause as soon as the job has failed.
+    It prints the cause as soon as nothing but a change helps.
     """
     with connected(kubeconfig, context, namespace) as client:
         raise typer.Exit(finish(client, job, client.namespace, timeout, goal))

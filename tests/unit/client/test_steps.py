@@ -1,6 +1,7 @@
 """What the client asks for, request by request, against a script of answers."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from inference_client.errors import (
 )
 from inference_client.job_state import Goal, cause, failed
 from inference_client.result import result_of
+from tests.kstatus import kstatus
 from tests.unit.client.objects import Raw, a_job, a_service, condition, ended_badly, succeeded, waiting
 
 
@@ -134,12 +136,48 @@ def test_a_job_that_is_deleted_meanwhile_ends_the_wait() -> None:
         Script(raw(RUNNING), event(RUNNING, "DELETED")).wait()
 
 
+STALLED = a_service(condition("Ready", "False", "ModelNotFound"), condition("Stalled", "True", "ModelNotFound", "no such file"))
+READY = a_service(condition("Ready", "True", "Serving"))
+
+
 def test_a_service_is_finished_when_it_is_ready_and_one_that_tries_again_has_not_failed() -> None:
-    trying = a_service(condition("Ready", "False", "ModelNotFound"), condition("Stalled", "True", "ModelNotFound"))
-    ready = a_service(condition("Ready", "True", "Serving"))
+    trying = a_service(*waiting("Ready", "ModelUnreachable", "the server doesn't answer"))
 
     assert failed(trying) is None
-    assert Script(raw(trying), event(ready)).wait().status == ready.status
+    assert Script(raw(trying), event(READY)).wait().status == READY.status
+
+
+@pytest.mark.parametrize("goal", [Goal.FINISHED, Goal.READY, Goal.SUCCEEDED])
+def test_a_wait_ends_at_once_for_a_service_that_only_a_change_can_help(goal: Goal) -> None:
+    with pytest.raises(JobFailedError, match="has failed: ModelNotFound: no such file"):
+        Script(raw(STALLED)).wait(goal)
+
+
+def test_a_service_that_has_ended_is_never_ready_again() -> None:
+    ended = a_service(condition("Succeeded", "True", "Ended", "served until noon"))
+
+    with pytest.raises(JobFailedError, match="has ended, and can't become Ready: Ended: served until noon"):
+        Script(raw(ended)).wait(Goal.READY)
+    assert Script(raw(ended)).wait(Goal.SUCCEEDED).status == ended.status
+
+
+def test_a_job_that_has_failed_may_still_be_suspended_and_one_that_has_succeeded_may_not() -> None:
+    suspended = a_job(condition("Suspended", "True", "Suspended"))
+
+    assert Script(raw(FAILED), event(suspended)).wait(Goal.SUSPENDED).status == suspended.status
+    with pytest.raises(JobFailedError, match="can't become Suspended"):
+        Script(raw(DONE)).wait(Goal.SUSPENDED)
+
+
+CONDITIONS = [condition(kind, status, "X") for kind in ("Ready", "Reconciling", "Stalled") for status in ("True", "False")]
+
+
+@pytest.mark.parametrize("found", [combinations(CONDITIONS, size) for size in range(4)])
+def test_what_has_failed_is_what_kstatus_calls_failed(found: Iterable[tuple[Raw, ...]]) -> None:
+    for conditions in found:
+        service = a_service(*conditions)
+
+        assert (failed(service) is not None) == (kstatus(raw(service)) == "Failed")
 
 
 def test_a_failed_batch_is_tried_again_by_suspending_and_resuming_it() -> None:
@@ -167,6 +205,18 @@ def test_a_service_is_tried_again_by_deleting_its_failed_pods() -> None:
     script.run(steps.retry("demo", "job", timeout=60, clock=script.clock))
 
     assert (script.calls[-1].method, script.calls[-1].path) == ("DELETE", "/api/v1/namespaces/demo/pods/job-1")
+
+
+def test_a_service_that_is_tried_again_is_waited_for_until_the_operator_has_seen_it() -> None:
+    """Else a wait behind it would end by the failure of before."""
+    starting = a_service(*waiting("Ready", "Starting", "0/2 workers ready"))
+    pods = {"items": [{"metadata": {"name": "job-1"}}]}
+    script = Script(raw(STALLED), pods, {}, event(STALLED), event(starting))
+
+    assert script.run(steps.retry("demo", "job", timeout=60, clock=script.clock)).status == starting.status
+    late = Script(raw(STALLED), pods, {}, {}, {})
+    with pytest.raises(WaitTimeoutError, match="is not tried again after 3 s: ModelNotFound"):
+        late.run(steps.retry("demo", "job", timeout=3, clock=late.clock))
 
 
 def test_a_long_list_is_read_page_by_page() -> None:
