@@ -14,10 +14,12 @@ from inference_client.errors import (
     JobFailedError,
     NotFoundError,
     UnavailableError,
+    UnreadableError,
     WaitTimeoutError,
 )
 from inference_client.job_state import Goal
 from inference_client.result import Result
+from inference_client.steps import Listed
 
 __version__ = "0.1.0"
 
@@ -35,11 +37,13 @@ __all__ = [
     "Input",
     "InvalidError",
     "JobFailedError",
+    "Listed",
     "Metadata",
     "NotFoundError",
     "Output",
     "Result",
     "Serve",
     "UnavailableError",
+    "UnreadableError",
     "WaitTimeoutError",
 ]

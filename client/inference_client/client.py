@@ -10,7 +10,7 @@ from inference_client.calls import Pause, Raw, Resource
 from inference_client.errors import ClientError
 from inference_client.job_state import Goal
 from inference_client.result import Result, result_of
-from inference_client.steps import Object, Steps, T
+from inference_client.steps import Listed, Object, Steps, T
 from inference_client.transport import Transport
 
 
@@ -72,8 +72,8 @@ class Objects(Generic[Object]):
 
     def list(
         self, *, namespace: str | None = None, all_namespaces: bool = False, labels: str = "", fields: str = ""
-    ) -> tuple[Object, ...]:
-        """The objects that selectors match, of one namespace or of all."""
+    ) -> Listed[Object]:
+        """The objects that selectors match, of one namespace or of all; its `unreadable` tells of those that can't be read."""
         where = None if all_namespaces else self._at(namespace)
         return self._client.run(steps.read_all(self._resource, where, self._kind, labels=labels, fields=fields))
 

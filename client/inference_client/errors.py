@@ -9,11 +9,13 @@ ClientError
 ├── ConflictError           somebody else has changed the object meanwhile; read it again
 ├── ExpiredError            a watch asked for what the API server has forgotten; list again
 ├── InvalidError            the API server refuses the object
+├── UnreadableError         the object has not the shape that this client knows; `raw` is it
 ├── JobFailedError          the job that was waited for can't come so far without a change; `job` is it
 └── WaitTimeoutError        it has not come so far in time; `job` is how it stands
 """
 
 import json
+from typing import Any
 
 from inference_client.api import InferenceJob
 
@@ -52,6 +54,24 @@ class ExpiredError(ClientError):
 
 class InvalidError(ClientError):
     """The API server refuses the object."""
+
+
+class UnreadableError(ClientError):
+    """An object that has not the API's shape as this client knows it: of another version, or written by somebody else."""
+
+    def __init__(self, raw: dict[str, Any], message: str) -> None:
+        super().__init__(message)
+        self.raw = raw
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return str(self.raw.get("metadata", {}).get("name", ""))
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.raw.get("metadata", {}).get("namespace", ""))
 
 
 class JobFailedError(ClientError):

@@ -4,7 +4,7 @@ A generator knows neither threads nor an event loop, so both clients run the sam
 and is sent nothing after a `Pause`.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -12,7 +12,15 @@ import msgspec
 from inference_client import calls
 from inference_client.api import InferenceJob, InferenceModel
 from inference_client.calls import Call, Pause, Raw, Resource
-from inference_client.errors import ClientError, ExpiredError, JobFailedError, NotFoundError, UnavailableError, WaitTimeoutError
+from inference_client.errors import (
+    ClientError,
+    ExpiredError,
+    JobFailedError,
+    NotFoundError,
+    UnavailableError,
+    UnreadableError,
+    WaitTimeoutError,
+)
 from inference_client.job_state import Goal, cause, failed, hopeless, is_batch, reached
 
 T = TypeVar("T")
@@ -26,13 +34,22 @@ WATCH_SECONDS = 60
 PAUSE = Pause(1.0)
 
 
+class Listed(tuple[Object, ...]):  # noqa: SLOT001 -- a tuple of any length has no room for slots
+    """The objects of a list, in its order; `unreadable` has an error for each that this client can't read, with the raw object.
+
+    One object of a newer operator, or one that anybody who may has written, must not hide all others.
+    """
+
+    unreadable: tuple[UnreadableError, ...] = ()
+
+
 def decode(raw: Raw, kind: type[T]) -> T:
-    """An object of the API server as a value. Raises ClientError for one that doesn't have the API's shape."""
+    """An object of the API server as a value. Raises UnreadableError for one that doesn't have the API's shape."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         name = raw.get("metadata", {}).get("name")
-        raise ClientError(f"{name}: {error}; is the client as new as the operator?") from error
+        raise UnreadableError(raw, f"{name}: {error}; is the client as new as the operator?") from error
 
 
 def read(resource: Resource, namespace: str, name: str, kind: type[Object]) -> Steps[Object]:
@@ -54,10 +71,24 @@ def pages(resource: Resource, namespace: str | None, *, labels: str = "", fields
 
 def read_all(
     resource: Resource, namespace: str | None, kind: type[Object], *, labels: str = "", fields: str = ""
-) -> Steps[tuple[Object, ...]]:
+) -> Steps[Listed[Object]]:
     """All objects that match."""
     found = yield from pages(resource, namespace, labels=labels, fields=fields)
-    return tuple(decode(one, kind) for one in found["items"])
+    return listed(found["items"], kind)
+
+
+def listed(items: Iterable[Raw], kind: type[Object]) -> Listed[Object]:
+    """Objects of the API server as values, and the errors of those that can't be read."""
+    readable: list[Object] = []
+    unreadable: list[UnreadableError] = []
+    for one in items:
+        try:
+            readable.append(decode(one, kind))
+        except UnreadableError as error:
+            unreadable.append(error)
+    made = Listed(readable)
+    made.unreadable = tuple(unreadable)
+    return made
 
 
 def submit(manifest: Raw, namespace: str, *, dry_run: bool = False) -> Steps[InferenceJob]:

@@ -7,7 +7,7 @@ from inference_client import calls, steps
 from inference_client.api import InferenceJob, InferenceModel
 from inference_client.calls import Raw, Resource
 from inference_client.client import Client
-from inference_client.errors import ForbiddenError, NotFoundError
+from inference_client.errors import ForbiddenError, NotFoundError, UnreadableError
 from inference_client.job_state import cause
 from kubectl_inference.snapshot import ClaimView, Snapshot, event_view, pod_view
 
@@ -94,7 +94,12 @@ def _model(reader: Reader, job: InferenceJob) -> InferenceModel | None:
     if "://" in job.spec.model:
         return None
     raw = reader.one("the model", calls.MODELS, job.spec.model)
-    return None if raw is None else steps.decode(raw, InferenceModel)
+    try:
+        return None if raw is None else steps.decode(raw, InferenceModel)
+    except UnreadableError as error:
+        # What the job's status tells of its model is still worth reading.
+        reader.unread.append(f"the model ({error})")
+        return None
 
 
 def _is_of(event: Raw, job: InferenceJob, pods: Iterable[Raw]) -> bool:

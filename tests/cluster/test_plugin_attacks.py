@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from inference_client import Client
 from kubectl_inference import visible
 from kubectl_inference.__main__ import main
 from tests.cluster.client import MERGE, jobs, models
@@ -129,7 +130,22 @@ def test_a_job_that_cannot_be_read_hides_no_other(space: Space, deadline: str) -
 
     assert [line.split()[0] for line in space.plugin("top").splitlines()] == ["NAME", "other"]
     assert f"note: left out: {space.name}/job: " in space.errors
+    with Client.from_kubeconfig(str(space.cluster.kubeconfig), namespace=space.name) as client:
+        found = client.jobs.list()
+    assert [one.metadata.name for one in found] == ["other"] and [one.name for one in found.unreadable] == ["job"]
     space.plugin("status", "job", code=1)
+    assert "is the client as new as the operator?" in space.errors
+
+
+def test_the_conditions_of_a_job_that_cannot_be_read_are_shown_all_the_same(space: Space) -> None:
+    space.job(
+        deadline="0000-01-01T00:00:00Z",
+        status={**SEEN, "conditions": [{**a_condition("Ready", "False"), "message": f"gone{OBEYED}"}]},
+    )
+
+    space.plugin("status", "job", code=1)
+
+    assert "Ready" in space.errors and r"gone\x1b[2J" in space.errors
 
 
 def test_a_result_may_hold_any_text_and_one_that_is_none_is_told(space: Space) -> None:

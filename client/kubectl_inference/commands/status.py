@@ -6,9 +6,11 @@ from typing import Annotated
 from rich.console import RenderableType
 
 from inference_client.client import Client
+from inference_client.errors import UnreadableError
 from kubectl_inference import draw
 from kubectl_inference.gather import snapshot
 from kubectl_inference.options import Context, Job, Kubeconfig, Namespace, PageForm, PageOutput, Watch, connected, waiting
+from kubectl_inference.pages.conditions import told_all_the_same
 from kubectl_inference.pages.parts import Page
 from kubectl_inference.pages.placement import explanation
 from kubectl_inference.pages.status import headline, notes, status_page
@@ -47,7 +49,11 @@ def explain(
 
 
 def _show(client: Client, job: str, output: PageOutput, page: Callable[[Snapshot], Page]) -> None:
-    found = snapshot(client, job, client.namespace)
+    try:
+        found = snapshot(client, job, client.namespace)
+    except UnreadableError as error:
+        draw.show_error(draw.sections(told_all_the_same(error)))
+        raise
     made = page(found)
     if output is PageOutput.PAGE:
         rendered: RenderableType = draw.page(made)

@@ -1,7 +1,6 @@
 """`top`: all jobs by what is urgent."""
 
 import time
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ from inference_client import calls, steps
 from inference_client.api import InferenceJob
 from inference_client.calls import Raw
 from inference_client.client import Client
-from inference_client.errors import ClientError, ExpiredError
+from inference_client.errors import ExpiredError
 from kubectl_inference import draw
 from kubectl_inference.gather import now
 from kubectl_inference.options import (
@@ -63,17 +62,11 @@ def _show(found: Raw, output: Output, sort_by: SortBy, where: str | None) -> Non
     elif not items:
         draw.error(f"No InferenceJobs found{'' if where is None else f' in namespace {where}'}.")
     else:
-        jobs = list(_decoded(items))
+        jobs = steps.listed(items, InferenceJob)
+        for error in jobs.unreadable:
+            # Of whatever namespace it is, it hides no other.
+            draw.warn(f"left out: {error.namespace}/{error}")
         draw.show(draw.columns(top_table(jobs, now(), by=sort_by, namespaces=where is None, wide=output is Output.WIDE)))
-
-
-def _decoded(items: list[Raw]) -> Iterator[InferenceJob]:
-    """Those that have the API's shape: one that hasn't, of whatever namespace, hides no other."""
-    for one in items:
-        try:
-            yield steps.decode(one, InferenceJob)
-        except ClientError as error:
-            draw.warn(f"left out: {one['metadata'].get('namespace')}/{error}")
 
 
 def _changed(client: Client, where: str | None, found: Raw, labels: str, fields: str, give_up: float) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from inference_client.api import Condition
+from inference_client.errors import UnreadableError
 from inference_client.texts import reason_text
 from kubectl_inference.pages.parts import Fact, Line, Section, Table, Tone, cell
 from kubectl_inference.pages.words import age
@@ -10,6 +11,7 @@ from kubectl_inference.snapshot import Snapshot
 
 # Types whose True is out of the ordinary.
 _ABNORMAL = frozenset({"Reconciling", "Stalled", "Suspended"})
+_TEXTS = ("type", "status", "reason", "message")
 
 
 def conditions(snapshot: Snapshot) -> Section:
@@ -26,6 +28,15 @@ def conditions(snapshot: Snapshot) -> Section:
         return Section("Conditions", (Line("none: the operator has not seen the job", Tone.WARNING),))
     table = Table(("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), tuple(rows))
     return Section("Conditions", (table, *_meanings(found)))
+
+
+def told_all_the_same(error: UnreadableError) -> tuple[Section, ...]:
+    """What a job that this client can't read says all the same: its conditions."""
+    status = error.raw.get("status")
+    found = status.get("conditions") if isinstance(status, dict) else None
+    told = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    rows = tuple(tuple(Line(str(one.get(key, ""))) for key in _TEXTS) for one in told)
+    return (Section("Conditions", (Table(tuple(key.upper() for key in _TEXTS), rows),)),) if rows else ()
 
 
 def _meanings(found: tuple[Condition, ...]) -> Iterator[Fact]:

@@ -18,6 +18,7 @@ from inference_client.errors import (
     JobFailedError,
     NotFoundError,
     UnavailableError,
+    UnreadableError,
     WaitTimeoutError,
     refusal,
 )
@@ -226,6 +227,20 @@ def test_a_long_list_is_read_page_by_page() -> None:
 
     assert [one.status for one in found] == [DONE.status, RUNNING.status]
     assert dict(script.calls[1].query)["continue"] == "more"
+
+
+def test_an_object_that_cannot_be_read_hides_no_other_of_a_list() -> None:
+    """A newer operator may have written it, or anybody who may create jobs."""
+    newer = {"metadata": {"name": "newer", "namespace": "far"}, "spec": {"model": 7}}
+    found = Script({"items": [raw(DONE), newer, raw(RUNNING)]}).run(steps.read_all(JOBS, None, InferenceJob))
+
+    assert [one.status for one in found] == [DONE.status, RUNNING.status]
+    (told,) = found.unreadable
+    assert (told.namespace, told.name, told.raw) == ("far", "newer", newer)
+    assert "Expected `str`, got `int` - at `$.spec.model`; is the client as new as the operator?" in str(told)
+    assert steps.listed([], InferenceJob).unreadable == ()
+    with pytest.raises(UnreadableError):
+        Script(newer).run(steps.read(JOBS, "far", "newer", InferenceJob))
 
 
 def test_the_first_condition_that_is_in_the_way_is_the_cause() -> None:
