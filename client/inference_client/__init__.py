@@ -5,6 +5,7 @@ Both carry out the same steps (`steps.py`), so that they can't differ. The kubec
 
 from inference_client.api import InferenceJob, InferenceJobSpec, InferenceModel, InferenceModelSpec, Input, Metadata, Output, Serve
 from inference_client.client import Client
+from inference_client.downloads import Download, Progress
 from inference_client.errors import (
     AlreadyExistsError,
     ClientError,
@@ -28,6 +29,7 @@ __all__ = [
     "Client",
     "ClientError",
     "ConfigurationError",
+    "Download",
     "ForbiddenError",
     "Goal",
     "InferenceJob",
@@ -41,6 +43,7 @@ __all__ = [
     "Metadata",
     "NotFoundError",
     "Output",
+    "Progress",
     "Result",
     "Serve",
     "UnavailableError",

@@ -1,12 +1,14 @@
 """The way to the API server for event loops; see `transport.py`."""
 
+import asyncio
 from typing import Self
 
 import aiohttp
 from kubernetes.aio import client, config
 
-from inference_client.calls import Call, Raw
+from inference_client.calls import Call, Exec, Raw
 from inference_client.errors import refusal
+from inference_client.pod_exec import PROTOCOL, Heard, web_socket
 from inference_client.transport import document, event, inside, namespace_of, own_namespace, prepared, unconfigured, unreachable
 
 
@@ -33,6 +35,27 @@ class AsyncTransport:
     async def close(self) -> None:
         """End the connections."""
         await self.api.close()
+
+    async def read(self, program: Exec) -> None:
+        """Run a program in a pod; its sink gets what it prints. Raises ClientError, with its errors when it fails."""
+        heard = Heard(program)
+        try:
+            async with asyncio.timeout(program.timeout_seconds):
+                _, url, headers, *_ = await self.api.param_serialize(*prepared(program.call), auth_settings=["BearerToken"])
+                # A session is made with the first request.
+                session = self.api.rest_client.pool_manager or self.api.rest_client._create_pool_manager()  # noqa: SLF001
+                self.api.rest_client.pool_manager = session
+                proxy = self.api.configuration.proxy
+                opened = session.ws_connect(web_socket(url), headers=headers, protocols=(PROTOCOL,), proxy=proxy)
+                async with opened as socket:
+                    async for message in socket:
+                        if message.type is aiohttp.WSMsgType.BINARY:
+                            heard(message.data)
+        except aiohttp.WSServerHandshakeError as error:
+            raise refusal(error.status, {"message": f"{error.status}: {error.message}"}) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise heard.broken(error) from error
+        heard.check()
 
     async def send(self, call: Call) -> Raw:
         """The answer. Raises ClientError."""

@@ -1,6 +1,6 @@
 """What is asked of the API server: each request as a value, so that it can be compared, and carried out in either way."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -51,6 +51,30 @@ class Call:
     first_change: bool = False
     text: bool = False
     timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """A program in a pod's first container, without input; what it prints goes to `sink`, which may raise to end it."""
+
+    namespace: str
+    pod: str
+    command: tuple[str, ...]
+    sink: Callable[[bytes], None]
+    timeout_seconds: float = 60.0
+
+    @property
+    def call(self) -> "Call":
+        """The request that begins it."""
+        query = (*(("command", word) for word in self.command), ("stdout", "true"), ("stderr", "true"))
+        return Call("GET", f"{PODS.path(self.namespace, self.pod)}/exec", query)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What blocks and asks no API server: files of this machine, or a bucket."""
+
+    run: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)

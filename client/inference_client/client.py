@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Generic, Self
 
-from inference_client import calls, steps
+from inference_client import calls, downloads, pod_exec, steps
 from inference_client.api import InferenceJob, InferenceModel
-from inference_client.calls import Pause, Raw, Resource
-from inference_client.errors import ClientError
+from inference_client.calls import Call, Exec, Pause, Raw, Resource, Work
+from inference_client.downloads import Download, Progress, Wish
 from inference_client.job_state import Goal
 from inference_client.result import Result, result_of
-from inference_client.steps import Listed, Object, Steps, T
+from inference_client.steps import AnySteps, Listed, Object, T
 from inference_client.transport import Transport
+from inference_client.volume_pod import DEFAULT_IMAGE
 
 
 class Client:
@@ -28,24 +30,33 @@ class Client:
         """A client by kubeconfig and context, as kubectl chooses them. Raises ConfigurationError."""
         return cls(Transport.from_kubeconfig(kubeconfig, context), namespace)
 
-    def run(self, made: Steps[T]) -> T:
+    def run(self, made: AnySteps[T]) -> T:
         """Carry steps out. Raises ClientError."""
         try:
             call = next(made)
             while True:
-                if isinstance(call, Pause):
-                    time.sleep(call.seconds)
-                    call = made.send({})
-                    continue
                 try:
-                    answer = self.transport.send(call)
-                except ClientError as error:
+                    answer = self._carry_out(call)
+                # Also an interruption: steps may have something to clean up.
+                except BaseException as error:  # noqa: BLE001 -- the steps raise it
                     call = made.throw(error)
                 else:
                     call = made.send(answer)
         except StopIteration as end:
             value: T = end.value
             return value
+
+    def _carry_out(self, call: Call | Pause | Exec | Work) -> Raw:
+        match call:
+            case Call():
+                return self.transport.send(call)
+            case Pause(seconds):
+                time.sleep(seconds)
+            case Exec():
+                pod_exec.read(self.transport.api, call)
+            case Work(run):
+                run()
+        return {}
 
     def close(self) -> None:
         """End the connections."""
@@ -133,3 +144,24 @@ class Jobs(Objects[InferenceJob]):
     def result(self, name: str, *, namespace: str | None = None, timeout: float = 300.0) -> Result:
         """What a batch has answered, once it has. Raises as `wait` does."""
         return result_of(self.wait(name, Goal.SUCCEEDED, namespace=namespace, timeout=timeout))
+
+    def download(
+        self,
+        name: str,
+        directory: Path | str,
+        *,
+        namespace: str | None = None,
+        partial: bool = False,
+        force: bool = False,
+        image: str = DEFAULT_IMAGE,
+        timeout: float = 600.0,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> Download:
+        """Fetch what a batch has answered into a folder, each file checked by its digest; what is there already is kept.
+
+        From a bucket by fsspec, with your own credentials, and from a claim by a helper pod that mounts it read-only. `partial`
+        also takes an output that isn't finished, and `force` replaces another one in the folder. Raises ClientError;
+        JobFailedError for a job that has failed, unless a partial output will do.
+        """
+        wish = Wish(Path(directory), partial=partial, force=force, image=image, timeout=timeout, on_progress=on_progress)
+        return self._client.run(downloads.download(self._at(namespace), name, wish, time.monotonic))

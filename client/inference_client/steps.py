@@ -11,7 +11,7 @@ import msgspec
 
 from inference_client import calls
 from inference_client.api import InferenceJob, InferenceModel
-from inference_client.calls import Call, Pause, Raw, Resource
+from inference_client.calls import Call, Exec, Pause, Raw, Resource, Work
 from inference_client.errors import (
     ClientError,
     ExpiredError,
@@ -25,6 +25,8 @@ from inference_client.job_state import Goal, cause, failed, hopeless, is_batch, 
 
 T = TypeVar("T")
 Steps = Generator[Call | Pause, Raw, T]
+AnySteps = Generator[Call | Pause | Exec | Work, Raw, T]
+"""Steps that also run programs in pods, and work on this machine."""
 Object = TypeVar("Object", bound=InferenceJob | InferenceModel)
 Clock = Callable[[], float]
 
@@ -50,6 +52,13 @@ def decode(raw: Raw, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         name = raw.get("metadata", {}).get("name")
         raise UnreadableError(raw, f"{name}: {error}; is the client as new as the operator?") from error
+
+
+def worked(run: Callable[[], T]) -> AnySteps[T]:
+    """What work on this machine returns; an event loop has it done elsewhere."""
+    found: list[T] = []
+    yield Work(lambda: found.append(run()))
+    return found[0]
 
 
 def read(resource: Resource, namespace: str, name: str, kind: type[Object]) -> Steps[Object]:

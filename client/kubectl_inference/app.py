@@ -2,6 +2,7 @@
 
 import typer
 
+from kubectl_inference.commands.download import download
 from kubectl_inference.commands.lifecycle import resume, retry, suspend
 from kubectl_inference.commands.logs import logs
 from kubectl_inference.commands.predict import predict
@@ -22,5 +23,5 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (status, explain, top, submit, wait, predict, logs, push, suspend, resume, retry, report, version):
+for command in (status, explain, top, submit, wait, predict, logs, push, download, suspend, resume, retry, report, version):
     app.command()(command)

@@ -1,17 +1,10 @@
-"""The pod that `push` copies files through: it satisfies the restricted Pod Security Standard. Pure."""
+"""What `push` does in its helper pod: where files go, and the programs that write them. Pure."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from inference_client.calls import Raw
 from inference_client.errors import InvalidError
-
-CONTAINER = "copy"
-MOUNT = PurePosixPath("/data")
-# As workers run, so that they can read what the pod writes.
-_USER = 65532
-_LIFE_SECONDS = 3600
-_LABEL = {"app.kubernetes.io/name": "kubectl-inference", "app.kubernetes.io/component": "push"}
+from inference_client.volume_pod import MOUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,46 +37,6 @@ def place(target: str, files: list[str]) -> tuple[Place, ...]:
     if folder:
         return tuple(Place(claim, inside / PurePosixPath(one).name) for one in files)
     return (Place(claim, inside),)
-
-
-def manifest(name: str, claim: str, image: str) -> Raw:
-    """The pod; it ends by itself should nobody delete it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": _LABEL},
-        "spec": {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "activeDeadlineSeconds": _LIFE_SECONDS,
-            "terminationGracePeriodSeconds": 0,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
-                "fsGroup": _USER,
-                # Else the kubelet walks through the whole volume first.
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": CONTAINER,
-                    "image": image,
-                    "command": ["sleep", str(_LIFE_SECONDS)],
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "readOnlyRootFilesystem": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                    "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}},
-                    "volumeMounts": [{"name": "data", "mountPath": str(MOUNT)}],
-                }
-            ],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
-        },
-    }
 
 
 def writing(place_: Place, size: int) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-import yaml
 from kubernetes import client as kubernetes_client
 from kubernetes import stream
 from kubernetes.client.exceptions import ApiException
 
+from inference_client import pod_exec
 from inference_client.client import Client
 from inference_client.errors import ClientError, UnavailableError, refusal
 
@@ -88,7 +88,7 @@ def run_in_pod(
 ) -> str:
     """Run a command in a pod's first container; returns its output. Raises ClientError with its errors when it fails."""
     give_up = time.monotonic() + timeout
-    channel = _started(client, namespace, pod, command, stdin=stdin is not None)
+    channel = pod_exec.started(client.transport.api, namespace, pod, command, stdin=stdin is not None)
     try:
         while stdin is not None and channel.is_open() and (data := stdin.read(_CHUNK)):
             channel.write_stdin(data)
@@ -100,37 +100,10 @@ def run_in_pod(
             if len(channel.peek_stdout()) + len(channel.peek_stderr()) > _MOST_WORDS:
                 raise ClientError(f"{command[0]} in pod {pod} says more than {_MOST_WORDS} bytes")
         out, errors = channel.read_stdout(), channel.read_stderr()
-        _check(channel.read_channel(_ERROR_CHANNEL), errors, command, pod)
+        verdict = channel.read_channel(_ERROR_CHANNEL)
+        pod_exec.check(bytes(verdict).decode(errors="replace"), bytes(errors).decode(errors="replace"), command[0], pod)
     except OSError as error:
         raise UnavailableError(f"the connection to pod {pod} broke: {error}") from error
     finally:
         channel.close()
     return bytes(out).decode(errors="replace")
-
-
-def _started(client: Client, namespace: str, pod: str, command: list[str], *, stdin: bool) -> Any:
-    """The stream of a command that begins to run."""
-    core = kubernetes_client.CoreV1Api(client.transport.api)
-    try:
-        return stream.stream(
-            core.connect_get_namespaced_pod_exec,
-            pod,
-            namespace,
-            command=command,
-            stdin=stdin,
-            stdout=True,
-            stderr=True,
-            binary=True,
-            _preload_content=False,
-        )
-    except ApiException as error:
-        raise refusal(error.status or 503, str(error.body or error).encode()) from error
-
-
-def _check(verdict: bytes | str, errors: bytes | str, command: list[str], pod: str) -> None:
-    status = yaml.safe_load(verdict) if verdict else {}
-    if isinstance(status, dict) and status.get("status") == "Success":
-        return
-    words = errors.decode(errors="replace") if isinstance(errors, bytes) else errors
-    reason = words.strip() or (status.get("message") if isinstance(status, dict) else str(status)) or "the connection broke"
-    raise ClientError(f"{command[0]} in pod {pod} failed: {reason}")

@@ -1,7 +1,6 @@
 """`push`: copy a model, or the input of a batch, to a claim or a bucket, and print what a manifest needs."""
 
 import hashlib
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,15 +10,14 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from inference_client import calls
+from inference_client import calls, volume_pod
 from inference_client.client import Client
-from inference_client.errors import ClientError, InvalidError, NotFoundError, UnavailableError
+from inference_client.errors import ClientError, InvalidError, NotFoundError
 from kubectl_inference import draw, helper_pod
 from kubectl_inference.helper_pod import Place
 from kubectl_inference.options import Context, Kubeconfig, Namespace, PageForm, PageOutput, connected, waiting
-from kubectl_inference.snapshot import pod_view
 
-_POLL_SECONDS = 0.5
+_LIFE_SECONDS = 3600
 # What input.format goes by.
 _INPUTS = (".npy", ".npz", ".jsonl", ".ndjson", ".csv")
 Sent = Callable[[int], None]
@@ -33,7 +31,7 @@ def push(
     ] = (False),
     image: Annotated[
         str, typer.Option(envvar="KUBECTL_INFERENCE_IMAGE", help="The helper pod's image: any with sh, head and sha256sum.")
-    ] = "busybox:1.37",
+    ] = volume_pod.DEFAULT_IMAGE,
     output: PageForm = PageOutput.PAGE,
     timeout: Annotated[float, waiting("10m")] = 600.0,
     namespace: Namespace = None,
@@ -95,10 +93,7 @@ def _to_claim(
     from kubectl_inference import pod_streams
 
     claim, namespace = places[0].claim, client.namespace
-    try:
-        client.transport.send(calls.get(calls.CLAIMS, namespace, claim))
-    except NotFoundError as error:
-        raise NotFoundError(f"namespace {namespace} has no PersistentVolumeClaim {claim}: create it first") from error
+    client.run(volume_pod.claimed(namespace, claim))
     with _helper(client, claim, image, timeout) as pod:
 
         def run(command: list[str]) -> str:
@@ -121,24 +116,15 @@ def _to_claim(
 @contextmanager
 def _helper(client: Client, claim: str, image: str, timeout: float) -> Iterator[str]:
     """A running pod that mounts the claim; deleted at the end."""
-    name = f"inference-push-{secrets.token_hex(4)}"
-    client.transport.send(calls.create(calls.PODS, client.namespace, helper_pod.manifest(name, claim, image)))
+    name, give_up = volume_pod.new_name("push"), time.monotonic() + timeout
+    made = volume_pod.manifest(name, claim, image, component="push", life_seconds=_LIFE_SECONDS, read_only=False)
+    client.transport.send(calls.create(calls.PODS, client.namespace, made))
     try:
-        _started(client, name, time.monotonic() + timeout)
+        client.run(volume_pod.started(client.namespace, name, give_up, time.monotonic))
         yield name
     finally:
         with suppress(NotFoundError):
             client.transport.send(calls.delete(calls.PODS, client.namespace, name, grace_seconds=0))
-
-
-def _started(client: Client, name: str, give_up: float) -> None:
-    """Wait until a pod is ready; what keeps it from starting is told at the end, since much of it passes."""
-    while not (found := pod_view(client.transport.send(calls.get(calls.PODS, client.namespace, name)))).ready:
-        if found.problem is not None and "ImagePullBackOff" in found.problem:
-            raise ClientError(f"the helper pod can't start: {found.problem}; name an image that the cluster has by --image")
-        if time.monotonic() > give_up or found.phase in {"Failed", "Succeeded"}:
-            raise UnavailableError(f"the helper pod {name} has not started: {found.problem or found.phase}")
-        time.sleep(_POLL_SECONDS)
 
 
 def _to_bucket(sources: list[Path], target: str, *, force: bool, sent: Sent) -> list[str]:

@@ -12,11 +12,12 @@ import yaml
 from rich.console import Console
 
 from inference_client.errors import InvalidError
+from inference_client.volume_pod import manifest
 from kubectl_inference import draw, manifests, redact
 from kubectl_inference.__main__ import main
 from kubectl_inference.app import app
 from kubectl_inference.commands.push import manifest_lines, model_digest
-from kubectl_inference.helper_pod import manifest, place, writing
+from kubectl_inference.helper_pod import place, writing
 from kubectl_inference.options import duration, job_name
 from kubectl_inference.pages.parts import Fact, Line, Page, Section, Table
 from kubectl_inference.tensors import Declared, parse, plain, tensors
@@ -83,7 +84,7 @@ def test_names_are_arguments_of_what_runs_in_the_pod() -> None:
 
 
 def test_the_helper_pod_is_restricted() -> None:
-    spec = manifest("p", "data", "busybox")["spec"]
+    spec = manifest("p", "data", "busybox", component="push", life_seconds=60, read_only=False)["spec"]
 
     assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     (container,) = spec["containers"]
