@@ -45,6 +45,7 @@ LOCKS = (
     Lock("dev/requirements-plugin.txt"),
     Lock("dev/requirements-uv.txt"),
     Lock("dev/requirements-envoy.txt"),
+    Lock("dev/requirements-s3fs.txt"),
     Lock("dev/requirements-site.txt"),
     Lock("dev/requirements-torchscript.txt"),
     Lock("worker-image/requirements-triton.txt"),

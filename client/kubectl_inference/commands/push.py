@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from inference_client import calls, volume_pod
 from inference_client.client import Client
 from inference_client.errors import ClientError, InvalidError, NotFoundError
-from kubectl_inference import draw, helper_pod
+from kubectl_inference import bucket_writer, draw, helper_pod
 from kubectl_inference.helper_pod import Place
 from kubectl_inference.options import Context, Kubeconfig, Namespace, PageForm, PageOutput, connected, waiting
 
@@ -49,7 +49,7 @@ def push(
     bucket = "://" in target and not target.startswith("pvc://")
     with _bar(sum(one.stat().st_size for one in sources)) as sent:
         if bucket:
-            uris = _to_bucket(sources, target, force=force, sent=sent)
+            uris = bucket_writer.push(sources, target, force=force, sent=sent)
         else:
             places = helper_pod.place(target, files)
             with connected(kubeconfig, context, namespace) as client:
@@ -125,27 +125,6 @@ def _helper(client: Client, claim: str, image: str, timeout: float) -> Iterator[
     finally:
         with suppress(NotFoundError):
             client.transport.send(calls.delete(calls.PODS, client.namespace, name, grace_seconds=0))
-
-
-def _to_bucket(sources: list[Path], target: str, *, force: bool, sent: Sent) -> list[str]:
-    try:
-        import fsspec
-    except ImportError as error:
-        raise ClientError("a bucket needs fsspec: pip install 'inference-client[bucket]', and for s3:// s3fs beside it") from error
-    folder = target.endswith("/") or len(sources) > 1
-    uris = [f"{target.rstrip('/')}/{one.name}" if folder else target for one in sources]
-    try:
-        for source, uri in zip(sources, uris, strict=True):
-            store, path = fsspec.core.url_to_fs(uri)
-            if not force and store.exists(path):
-                raise InvalidError(f"{uri} is there already: give a new version a name of its own, or replace it by --force")
-            with source.open("rb") as file, store.open(path, "wb") as out:
-                while chunk := file.read(1 << 20):
-                    out.write(chunk)
-                    sent(len(chunk))
-    except (ImportError, ValueError, OSError, RuntimeError) as error:
-        raise ClientError(f"{target}: {type(error).__name__}: {error}") from error
-    return uris
 
 
 @contextmanager
