@@ -14,7 +14,7 @@ from inference_operator.controllers.scheduling_loop import Wake
 from inference_operator.errors import NotFoundError, OperatorError, RefusedError
 from inference_operator.kube import paths
 from inference_operator.kube.ports import WatchingClient
-from inference_operator.kube.scope import Scope
+from inference_operator.kube.scope import Namespaces, Scope
 from inference_operator.state.kueue import GROUP, VERSION, KueueApi, parse_flavor, parse_priority_class, parse_workload
 from inference_operator.state.objects import Key
 from inference_operator.state.request import job_request
@@ -39,6 +39,8 @@ class Kueue:
         self._kube, self._store, self._wake, self._scope = kube, store, wake, scope
         self._queues = store.queues
         self._resync_seconds = resync_seconds
+        # Set while Kueue is there: what follows it waits for that, and one alone looks.
+        self._serving = asyncio.Event()
         # Flavors and classes first: a Workload is read by them.
         self.takes: dict[str, Take] = {
             "resourceflavors": self.flavor,
@@ -51,7 +53,7 @@ class Kueue:
         try:
             await self._kube.get(_API)
             for kind in self.takes:
-                await self._list(kind)
+                await self._list(kind, self._scope.of(kind))
         except NotFoundError:
             self._become(KueueApi.MISSING)
         except RefusedError as error:
@@ -67,6 +69,7 @@ class Kueue:
         """Follow Kueue for ever, while it is there and while it is not."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._relist())
+            group.create_task(self._look())
             for kind in self.takes:
                 for namespace in self._scope.of(kind):
                     group.create_task(self._follow(kind, namespace))
@@ -76,17 +79,35 @@ class Kueue:
             await asyncio.sleep(self._resync_seconds)
             await self._again()
 
+    async def _look(self) -> None:
+        """Look for a Kueue that is missing, once for all that wait for it."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._queues.api is KueueApi.MISSING:
+                await self._again()
+
     async def _follow(self, kind: str, namespace: str | None) -> None:
+        """Follow one kind in one namespace while Kueue is there: it was listed when it was found."""
         collection, _, selector = self._kind(kind)
         while True:
+            await self._serving.wait()
             try:
                 async for event in self._kube.watch(collection(namespace), selector=selector):
                     self._taken(kind, event["object"], gone=event["type"] == "DELETED")
             except OperatorError as error:
                 log.info("the watch of %s has ended: %s", kind, error)
-            await asyncio.sleep(_PAUSE_SECONDS if self._queues.api is KueueApi.SERVING else _LOOK_SECONDS)
-            # What went meanwhile no watch tells.
-            await self._again()
+            await asyncio.sleep(_PAUSE_SECONDS)
+            if self._serving.is_set():
+                await self._list_again(kind, namespace)
+
+    async def _list_again(self, kind: str, namespace: str | None) -> None:
+        """List what one watch has left: what went meanwhile no watch tells. A kind that is not served any more is Kueue's end."""
+        try:
+            await self._list(kind, (namespace,))
+        except NotFoundError:
+            self._become(KueueApi.MISSING)
+        except OperatorError as error:
+            log.warning("%s can't be listed, and count as they were: %s", kind, error)
 
     def _taken(self, kind: str, raw: Raw, *, gone: bool) -> None:
         """Take an object in; one that can't be read must not hide the others."""
@@ -105,6 +126,10 @@ class Kueue:
         if self._queues.api is api:
             return
         self._queues.api = api
+        if api is KueueApi.SERVING:
+            self._serving.set()
+        else:
+            self._serving.clear()
         if api is KueueApi.MISSING:
             log.warning("this cluster serves no %s/%s: jobs with queueName wait until Kueue is installed", GROUP, VERSION)
             self._queues.workloads.clear()
@@ -116,10 +141,11 @@ class Kueue:
             if job.spec is not None and job.spec.queue_name is not None:
                 self._wake(job_request(key))
 
-    async def _list(self, kind: str) -> None:
-        collection, known, selector = self._kind(kind)
+    async def _list(self, kind: str, namespaces: Namespaces) -> None:
+        collection, everywhere, selector = self._kind(kind)
+        known = {key: uid for key, uid in everywhere.items() if None in namespaces or key.namespace in namespaces}
         listed: list[tuple[Key, str]] = []
-        for namespace in self._scope.of(kind):
+        for namespace in namespaces:
             async for page in self._kube.list_pages(collection(namespace), selector=selector):
                 for raw in page:
                     meta = raw["metadata"]

@@ -1,10 +1,14 @@
 """What the operator takes in of Kueue, whom it wakes for it, and what it makes of a Kueue that isn't there."""
 
+import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from inference_operator.controllers import kueue as module
 from inference_operator.controllers.kueue import Kueue
 from inference_operator.errors import NotFoundError, RefusedError
 from inference_operator.kube.scope import Scope
@@ -36,6 +40,8 @@ class Bench:
         self.asked: list[str] = []
         self.served = True
         self.refused = ""
+        self.watches: Counter[str] = Counter()
+        self.cut: dict[str, asyncio.Event] = {}
         self.kueue = Kueue(self, self.store, self._wake, Scope(namespaces), resync_seconds=300)  # type: ignore[arg-type]
 
     def _wake(self, request: Request, /, *, urgent: bool = False) -> None:
@@ -50,10 +56,39 @@ class Bench:
     async def list_pages(self, path: str, *, selector: str = "") -> AsyncIterator[list[dict[str, Any]]]:
         self.asked.append(path)
         kind = path.rpartition("/")[2]
+        if not self.served:
+            raise NotFoundError(path)
         if kind == self.refused:
             raise RefusedError(403, "Forbidden", "no right")
         assert bool(selector) == (kind == "workloads")
         yield self.listed.get(kind, [])
+
+    async def watch(self, path: str, *, selector: str = "") -> AsyncIterator[dict[str, Any]]:
+        if not self.served:
+            raise NotFoundError(path)
+        self.watches[path] += 1
+        cut = self.cut[path] = asyncio.Event()
+        await cut.wait()
+        return
+        yield {}
+
+    async def reaches(self, watches: int) -> None:
+        """Wait until there have been so many watches."""
+        async with asyncio.timeout(20):
+            while sum(self.watches.values()) < watches:
+                await asyncio.sleep(0)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow, once there was a look."""
+        await self.kueue.once()
+        following = asyncio.create_task(self.kueue.run())
+        try:
+            yield
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
 
     @property
     def jobs(self) -> set[str]:
@@ -148,6 +183,78 @@ async def test_an_object_that_can_not_be_read_hides_no_other() -> None:
     await bench.kueue.once()
 
     assert set(bench.store.queues.flavors) == {"small"}
+
+
+API = "/apis/kueue.x-k8s.io/v1beta2"
+TEAMS = [f"team-{number}" for number in range(30)]
+# One for each namespace, one for flavors and one for classes.
+WATCHES = len(TEAMS) + 2
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_watch_that_ends_has_its_own_list_read_again_and_no_other() -> None:
+    bench = Bench(*TEAMS)
+    async with bench.running():
+        await bench.reaches(WATCHES)
+        bench.asked.clear()
+        path = f"{API}/namespaces/team-7/workloads"
+        bench.cut[path].set()
+        await bench.reaches(WATCHES + 1)
+
+        assert bench.asked == [path] and bench.watches[path] == 2
+
+
+@pytest.mark.usefixtures("quick")
+async def test_the_list_of_one_namespace_says_nothing_of_another() -> None:
+    bench = Bench("default", "other", workloads=[a_raw_workload()])
+    async with bench.running():
+        await bench.reaches(4)
+        bench.listed = {}
+        bench.cut[f"{API}/namespaces/other/workloads"].set()
+        await bench.reaches(5)
+        assert bench.store.queues.workloads
+
+        bench.cut[f"{API}/namespaces/default/workloads"].set()
+        await bench.reaches(6)
+        assert not bench.store.queues.workloads
+
+
+@pytest.mark.usefixtures("quick")
+async def test_one_look_for_a_missing_kueue_is_for_all_who_wait_for_it() -> None:
+    bench = Bench(*TEAMS)
+    bench.served = False
+    async with bench.running():
+        async with asyncio.timeout(20):
+            while len(bench.asked) < 5:
+                await asyncio.sleep(0)
+        assert set(bench.asked) == {API} and not bench.watches
+        looks = len(bench.asked)
+        bench.served = True
+        await bench.reaches(WATCHES)
+
+        # One more, and one list of each.
+        assert bench.asked.count(API) == looks + 1
+        assert len(bench.asked) == looks + 1 + WATCHES and set(bench.watches.values()) == {1}
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_kind_that_is_not_served_any_more_is_the_end_of_kueue() -> None:
+    bench = Bench(workloads=[a_raw_workload()])
+    async with bench.running():
+        await bench.reaches(3)
+        bench.served = False
+        bench.cut[f"{API}/workloads"].set()
+        async with asyncio.timeout(20):
+            while bench.store.queues.api is not KueueApi.MISSING:
+                await asyncio.sleep(0)
+
+    assert bench.store.queues.of(JOB).workload is None
 
 
 def test_news_of_a_workload_wakes_its_job_and_old_news_nobody() -> None:
