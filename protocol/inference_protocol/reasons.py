@@ -168,6 +168,13 @@ class WorkerReason(StrEnum):
         "ModelRefused",
         ReasonText("Triton can't run the model.", "Change the model as the message says, or set backend to onnx.", final=True),
     )
+    MODEL_HUNG = (
+        "ModelHung",
+        ReasonText(
+            "A run of the model doesn't end: it has taken far longer than such runs take, so the worker was given up.",
+            "Look for a loop in the model that never ends, and at the device and its driver.",
+        ),
+    )
     SIGNATURE_MISMATCH = (
         "SignatureMismatch",
         ReasonText(

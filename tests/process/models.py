@@ -81,6 +81,21 @@ def slow(*, width: int = 64, steps: int = 60) -> bytes:
     return model(nodes, [tensor("x", FLOAT, ["N", width])], [tensor("y", FLOAT, ["N", width])], {"w": weight})
 
 
+def endless() -> bytes:
+    """x -> y, unchanged; a run with a value above 100 never ends."""
+    above = helper.make_node("Greater", ["most", "limit"], ["on"])
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["on"], ["on_again"]), helper.make_node("Identity", ["kept"], ["kept_again"])],
+        "body",
+        [tensor("i", INT64, []), tensor("was_on", BOOL, []), tensor("kept", FLOAT, ["N", 2])],
+        [tensor("on_again", BOOL, []), tensor("kept_again", FLOAT, ["N", 2])],
+    )
+    most = helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0)
+    loop = helper.make_node("Loop", ["", "on", "x"], ["y"], body=body)
+    limit = {"limit": np.array(100, np.float32)}
+    return model([most, above, loop], [tensor("x", FLOAT, ["N", 2])], [tensor("y", FLOAT, ["N", 2])], limit)
+
+
 def add(*, rows: int | None = None) -> bytes:
     """a, b -> total: two inputs with equal rows."""
     first: int | str = "N" if rows is None else rows

@@ -13,7 +13,8 @@ from inference_operator.liveness.prober import _TURNS, STEP_SECONDS
 from inference_operator.settings import Settings
 from inference_operator.workers.attempts import backoff_seconds
 from inference_operator.workers.probes import probes
-from inference_worker.batching.in_flight import _STUCK_TIMES, STUCK_SECONDS
+from inference_worker.batch.running import _LOOKS, LOOK_SECONDS
+from inference_worker.batching.in_flight import _STUCK_TIMES, FIRST_SECONDS, STUCK_SECONDS
 from tests.builders import a_job
 from tests.pages import ROOT
 
@@ -39,6 +40,8 @@ def test_each_cause_of_a_suspicion_is_on_both_pages() -> None:
 
 def test_when_a_worker_hangs_is_what_the_worker_and_its_probes_say() -> None:
     assert f"longer than {STUCK_SECONDS:g} s and {_STUCK_TIMES} times what was measured" in FAILURES
+    assert FIRST_SECONDS == 1800 and "has half an hour" in FAILURES
+    assert _LOOKS * LOOK_SECONDS == 10 and "some ten seconds later" in FAILURES
     live, ready = probes(SETTINGS)["livenessProbe"], probes(SETTINGS)["readinessProbe"]
     assert live["periodSeconds"] * live["failureThreshold"] == 60 and "after a minute, by the kubelet" in FAILURES
     assert ready["failureThreshold"] == 1 and f"no, after {ready['timeoutSeconds']} s" in FAILURES
@@ -74,7 +77,7 @@ def test_words_that_the_page_has_one_look_for_are_said(words: str, module: str) 
 
 
 def test_the_words_of_a_worker_that_hangs_are_its_own() -> None:
-    said = (ROOT / "worker-image" / "inference_worker" / "batching" / "batcher.py").read_text()
+    said = (ROOT / "worker-image" / "inference_worker" / "batching" / "in_flight.py").read_text()
 
     assert "rows has not ended for" in said and "rows has not ended for" in FAILURES
 

@@ -27,12 +27,12 @@ from inference_protocol.messages import (
 )
 from inference_protocol.reasons import WorkerReason
 from inference_worker.allocator import keep_freed_memory
+from inference_worker.batch.running import report_of, run_to_end
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
 from inference_worker.serve.inference import Answerer, Inference
 from inference_worker.serve.listeners import Listeners, Ports, listen
-from inference_worker.tasks import Tasks, report_of
-from inference_worker.threads import in_thread
+from inference_worker.tasks import Tasks
 from inference_worker.tracing import Tracer
 from inference_worker.worker_state import WorkerState
 
@@ -142,7 +142,7 @@ async def _run_task(state: WorkerState, stop: asyncio.Event, tracer: Tracer) -> 
     task = Task(state.config, state.config.task, model.engine, model.warm, digest=model.facts.digest, root=state.root)
     state.task = task
     ended = tracer.attempt(state.config)
-    running = asyncio.create_task(in_thread(task.run, name="task"))
+    running = asyncio.create_task(run_to_end(task))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

@@ -16,7 +16,6 @@ import msgspec
 from inference_protocol.messages import (
     MESSAGE_LENGTH,
     Epoch,
-    Latency,
     ModelFacts,
     TaskOrder,
     TaskState,
@@ -25,10 +24,9 @@ from inference_protocol.messages import (
     cut,
 )
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.sketch import LatencySketch
+from inference_worker.batch.running import LOOK_SECONDS, facts_of, report_of, run_to_end
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
-from inference_worker.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +122,8 @@ class Tasks:
         self._ends: deque[Id] = deque()
         self._ordered = asyncio.Event()
         self._current: Errand | None = None
+        # The task of an errand that is given up, whose run has not come back.
+        self._left: Task | None = None
         self._closed = False
         self._idle_since = time.monotonic()
         self._epoch: Epoch = (0, 0)
@@ -139,6 +139,12 @@ class Tasks:
     def idle_seconds(self) -> float:
         """How long there has been nothing to do."""
         return 0.0 if self._current is not None or self._queue else time.monotonic() - self._idle_since
+
+    @property
+    def hung(self) -> str | None:
+        """That a task's run will not end by itself, in words; None while all is well."""
+        task = self._left or (self._current.task if self._current is not None else None)
+        return task.hung if task is not None else None
 
     @property
     def open(self) -> tuple[TaskState, ...]:
@@ -197,7 +203,12 @@ class Tasks:
                 self._current = None
                 self._idle_since = time.monotonic()
             ended(report)
+            self._left = errand.task
             self._finish(errand, report)
+            # What computes is still taken. Whoever waits goes elsewhere once this worker is ended for it.
+            while self.hung is not None:  # noqa: ASYNC110 -- nothing but a look tells
+                await asyncio.sleep(LOOK_SECONDS)
+            self._left = None
 
     async def close(self) -> None:
         """Take nothing more, stop what runs, and wait until it has committed."""
@@ -214,7 +225,7 @@ class Tasks:
             begun = errand.begun = await self._begin(errand.order)
             if errand.stopped:
                 return _never_begun()
-            inline = await in_thread(begun.task.run, name="task")
+            inline = await run_to_end(begun.task)
             return report_of(begun.task, inline, errand.facts)
         except WorkerError as error:
             reason, message = error.reason, error.message
@@ -231,34 +242,6 @@ class Tasks:
         self._ends.append((errand.order.uid, errand.order.attempt))
         while len(self._ends) > _ENDS_KEPT:
             self._errands.pop(self._ends.popleft(), None)
-
-
-def report_of(task: Task, inline: str | None, facts: ModelFacts | None) -> TerminationReport:
-    """The last words about a task that ran to its end, or until it was stopped."""
-    done = task.progress.completed if task.progress else 0
-    return TerminationReport(
-        "Succeeded" if task.finished else "Drained",
-        f"{done} items are answered" + ("" if task.finished else "; told to stop, a later attempt goes on from there"),
-        model=facts,
-        progress=task.progress,
-        latency=latency_of(task.sketch),
-        output=inline or None,
-    )
-
-
-def facts_of(task: Task, facts: ModelFacts) -> ModelFacts:
-    """What was measured of the model, with the task's own throughput once there is one."""
-    if not task.sketch.total or not task.compute_seconds:
-        return facts
-    return msgspec.structs.replace(facts, items_per_second=task.sketch.total / task.compute_seconds)
-
-
-def latency_of(sketch: LatencySketch) -> Latency | None:
-    """Quantiles in milliseconds; None when nothing ran."""
-    p50, p95, p99 = (sketch.quantile(q) for q in (0.5, 0.95, 0.99))
-    if p50 is None or p95 is None or p99 is None:
-        return None
-    return Latency(p50=p50 * 1e3, p95=p95 * 1e3, p99=p99 * 1e3, count=sketch.total)
 
 
 def config_of(config: WorkerConfig, order: TaskOrder) -> WorkerConfig:

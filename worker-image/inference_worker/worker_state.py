@@ -16,6 +16,7 @@ from inference_protocol.messages import (
 )
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu
+from inference_worker.batch.running import facts_of
 from inference_worker.batch.task import Task
 from inference_worker.colocated import ColocatedModels, FreeMemory
 from inference_worker.device_meter import meter_for
@@ -27,7 +28,7 @@ from inference_worker.model import Loaded, Model, load
 from inference_worker.phase import PhaseMachine, WorkerPhase
 from inference_worker.repository import Repository
 from inference_worker.signing.verify import is_covered
-from inference_worker.tasks import Begun, Tasks, config_of, facts_of
+from inference_worker.tasks import Begun, Tasks, config_of
 from inference_worker.threads import in_thread
 from inference_worker.tracing import Tracer
 from inference_worker.warmup import Warm
@@ -108,13 +109,19 @@ class WorkerState:
     @property
     def _answers(self) -> bool:
         model = self.model
-        return model is not None and model.engine.problem is None and model.batcher.stuck is None
+        return model is not None and model.engine.problem is None and (model.batcher.stuck or self._hung_task) is None
 
     @property
     def stuck(self) -> str | None:
         """Why this worker will not answer any more, in words; None while all is well."""
         entries = self.repository.entries.values()
-        return next((why for e in entries if e.model is not None and (why := e.model.batcher.stuck)), None)
+        return next((why for e in entries if e.model is not None and (why := e.model.batcher.stuck)), self._hung_task)
+
+    @property
+    def _hung_task(self) -> str | None:
+        """That a run of a batch hangs, in words."""
+        running = self.task or self.tasks
+        return running.hung if running is not None else None
 
     def telemetry(self) -> Telemetry:
         """What the operator asks for."""

@@ -29,6 +29,7 @@ from inference_worker.batch.output import Output
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.batching.slack import InSlack, Slack
+from inference_worker.batching.watched import WatchedEngine
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec, on_cpu
 from inference_worker.errors import StoppedError, WorkerError, out_of_memory
 from inference_worker.fixed_rows import dependent_items
@@ -65,8 +66,9 @@ class Task:
         self._digest = digest
         self._root = root
         self._stop = threading.Event()
-        self._background = InSlack(engine, slack, self._stop.is_set, self._expected) if slack is not None else None
-        self._engine = self._background or engine
+        self._watched = WatchedEngine(engine, rows=self._rows, warmed=self._warmed)
+        self._background = InSlack(self._watched, slack, self._stop.is_set, self._expected) if slack is not None else None
+        self._engine: Engine = self._background or self._watched
         self.sketch = LatencySketch()
         self.progress: Progress | None = None
         self._timed_seconds = 0.0
@@ -79,12 +81,28 @@ class Task:
         model = config.model
         self._items = metrics.items_total.labels(config.namespace, counted_for or config.job, model.name, model.version)
 
+    def _rows(self, feeds: Tensors) -> int:
+        """Rows of a run; 1 where nobody knows."""
+        with contextlib.suppress(KeyError, IndexError, ValueError):
+            return self._warm.layout.rows(feeds) if self._warm is not None else 1
+        return 1
+
     def _expected(self, feeds: Tensors) -> float:
         """Seconds that a run should take, as the warm-up has measured runs of so many rows; 0 where it has not."""
+        return self._warm.profile.seconds(self._rows(feeds)) if self._warm is not None else 0.0
+
+    def _warmed(self, feeds: Tensors) -> float | None:
+        """Seconds that the warm-up measured of a run of these shapes; None where it made none: it may have to compile."""
         warm = self._warm
         with contextlib.suppress(KeyError, IndexError, ValueError):
-            return warm.profile.seconds(warm.layout.rows(feeds)) if warm is not None else 0.0
-        return 0.0
+            if warm is not None and warm.layout.bucket(feeds, ())[1:] == warm.shape:
+                return warm.profile.measured.get(self._rows(feeds))
+        return None
+
+    @property
+    def hung(self) -> str | None:
+        """That a run of the model will not end by itself, in words; None while all is well."""
+        return self._watched.hung
 
     @property
     def runs(self) -> int:

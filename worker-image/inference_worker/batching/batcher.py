@@ -14,6 +14,7 @@ from inference_worker.batching.dispatch import Dispatcher
 from inference_worker.batching.execute import Answer, Execution
 from inference_worker.batching.feedback import Feedback
 from inference_worker.batching.forecast import Forecast
+from inference_worker.batching.in_flight import hanging
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER
@@ -108,7 +109,7 @@ class Batcher:
             return "a runner thread has died"
         now = self._clock()
         if (batch := self._in_flight.hung(now)) is not None:
-            return f"a run of {batch.rows} rows has not ended for {now - batch.begun:.0f} s"
+            return hanging(batch.rows, now - batch.begun)
         return None
 
     def submit(

@@ -1,4 +1,7 @@
-"""The runs of a model that are under way: when one of them ends by the forecast, and whether one hangs."""
+"""The runs of a model that are under way: when one of them ends by the forecast, and whether one hangs.
+
+What hangs is decided here for the runs of requests and those of batches (`watched.py`) alike.
+"""
 
 from inference_worker.batching.ticket import Batch
 
@@ -6,6 +9,19 @@ STUCK_SECONDS = 60.0
 """A run that takes this long, and _STUCK_TIMES longer than the profile says, will not end by itself."""
 
 _STUCK_TIMES = 100
+
+FIRST_SECONDS = 1800.0
+"""What a run has whose like was never measured, however large it is: it may compile for these shapes first."""
+
+
+def hangs(seconds: float, expected: float | None) -> bool:
+    """Whether a run that has taken so many seconds will not end by itself; `expected` is None where nothing is known of it."""
+    return seconds > (max(STUCK_SECONDS, FIRST_SECONDS) if expected is None else max(STUCK_SECONDS, _STUCK_TIMES * expected))
+
+
+def hanging(rows: int, seconds: float) -> str:
+    """That a run hangs, in words."""
+    return f"a run of {rows} rows has not ended for {seconds:.0f} s"
 
 
 class InFlight:
@@ -57,6 +73,6 @@ class InFlight:
     def hung(self, now: float) -> Batch | None:
         """A run that will not end by itself."""
         for batch in self._computing:
-            if now - batch.begun > max(STUCK_SECONDS, _STUCK_TIMES * batch.expected):
+            if hangs(now - batch.begun, batch.expected):
                 return batch
         return None

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from inference_worker.engines.engine import Cancellation, Engine, Shapes, Tensor, Tensors, TensorSpec, shapes_of
+from inference_worker.engines.engine import Cancellation, Engine, Shapes, Tensor, Tensors, shapes_of
+from inference_worker.engines.wrapped import WrappedEngine
 
 _WINDOW_SECONDS = 10.0
 """For how long a request's deadline is held to be what the next ones have, at least; at most twice that."""
@@ -71,14 +72,12 @@ class Slack:
             self._since, self._tightest = now, _NONE
 
 
-class InSlack:
+class InSlack(WrappedEngine):
     """An engine whose runs wait for their turn behind the requests of the same device, one at a time.
 
     Nothing of it is prepared beside other runs: buffers that it held would be missing to requests. `ran` counts its runs, and
     `computed_seconds` is what they took of the device.
     """
-
-    device_runs = None
 
     def __init__(
         self,
@@ -91,36 +90,21 @@ class InSlack:
 
         `expected` is how many seconds a run of such feeds should take that was not made yet; 0 where nobody knows.
         """
-        self._engine = engine
+        super().__init__(engine)
         self._expected = expected
         self._slack = slack
         self._stopped = stopped
         self._seconds: dict[Shapes, float] = {}
         self.ran = 0
         self.computed_seconds = 0.0
-        self.inputs, self.outputs, self.rows = engine.inputs, engine.outputs, engine.rows
-        self.provider, self.platform = engine.provider, engine.platform
 
     @property
-    def problem(self) -> str | None:
+    def device_runs(self) -> None:
         """See Engine."""
-        return self._engine.problem
-
-    @property
-    def memory_bytes(self) -> int:
-        """See Engine."""
-        return self._engine.memory_bytes
-
-    def capture(self, feeds: Tensors) -> None:
-        """See Engine."""
-        self._engine.capture(feeds)
+        return
 
     def stage(self, shapes: Shapes, *, wait: bool = True) -> None:
         """See Engine."""
-
-    def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
-        """See Engine."""
-        return self._engine.mixes(inputs)
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
         """See Engine."""
@@ -135,7 +119,3 @@ class InSlack:
         if shapes in self._seconds or len(self._seconds) < _SHAPES:
             self._seconds[shapes] = taken if known is None else known + _FOLLOW * (taken - known)
         return answers
-
-    def close(self) -> None:
-        """See Engine."""
-        self._engine.close()
