@@ -12,7 +12,7 @@ from inference_operator.state.request import job_request
 from inference_operator.state.runner import Attempt
 from inference_operator.warmpools.slack import taken_back
 from inference_operator.workers.actions import StopTask
-from inference_operator.workers.attempts import expected_end
+from inference_operator.workers.pace import pace_of, planned_end
 
 _MOST = 16
 # A share never stands still: it is written when it moved by a quarter, and at most this often.
@@ -22,6 +22,8 @@ _NEWS = 0.25
 _STARVED_SECONDS = 60.0
 # How often a batch looks at the load of the service that it runs behind: nothing else wakes one that stands still.
 LOOK_SECONDS = 5.0
+# One that may be late here goes while its own worker has so many looks left.
+_LAST_LOOKS = 2
 
 
 def background_tasks(observed: Observed, now: datetime) -> list[BackgroundTask] | None:
@@ -69,7 +71,7 @@ def given_back(observed: Observed, batch: BatchState, attempt: Attempt, now: dat
         return None
     why = taken_back(lent_by.target_seconds, lent_by.scaling_metrics)
     needs = f"service {lent_by.service.name} needs its workers itself: {why}" if why is not None else None
-    needs = needs or _starves(observed, attempt, now) or _is_late_here(observed, batch, now)
+    needs = needs or _starves(observed, attempt, now) or _is_late_here(observed, batch, attempt, now)
     if needs is None:
         return None
     return Preemption(job_request(lent_by.service), f"{needs}; the batch continues after the last committed chunk")
@@ -85,12 +87,23 @@ def _starves(observed: Observed, attempt: Attempt, now: datetime) -> str | None:
     return f"the requests of its service leave no moment for a run: nothing is answered after {waited:.0f} s"
 
 
-def _is_late_here(observed: Observed, batch: BatchState, now: datetime) -> str | None:
-    """Whether the batch would miss its deadline in slack, and a worker of its own could still meet it."""
-    deadline, end = batch.resolved.spec.deadline, expected_end(observed, batch.attempts)
-    if deadline is None or end is None or end <= deadline:
+def _is_late_here(observed: Observed, batch: BatchState, attempt: Attempt, now: datetime) -> str | None:
+    """Whether the batch would miss its deadline in slack, and a worker of its own could still meet it.
+
+    While that worker can wait, what was seen must make it certain: a first commit says little. At the last moment the expectation
+    decides, since no more will be known in time.
+    """
+    deadline, pace = batch.resolved.spec.deadline, pace_of(observed, attempt)
+    if deadline is None:
         return None
     quickest = min(option.estimate.cautious_seconds for option in batch.resolved.options)
     if shift(now, quickest) > deadline:
+        return None
+    if pace is None or pace.soonest_end is None:
+        end = earliest = planned_end(attempt)
+    else:
+        can_wait = shift(now, quickest + _LAST_LOOKS * LOOK_SECONDS) <= deadline
+        end, earliest = pace.expected_end, pace.soonest_end if can_wait else pace.expected_end
+    if end is None or earliest is None or earliest <= deadline:
         return None
     return f"it would finish at {rfc3339(end)} in slack, after the deadline, and a worker of its own is in time"

@@ -19,7 +19,8 @@ from inference_operator.metering.energy import energy_status, untold
 from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
-from inference_operator.workers.attempts import Attempts, expected_end
+from inference_operator.workers.attempts import Attempts
+from inference_operator.workers.pace import expected_end
 from inference_protocol.messages import Progress
 
 # Progress of a short run is told by its end; that of a long one in tenths.

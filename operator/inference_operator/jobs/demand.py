@@ -15,9 +15,10 @@ from inference_operator.state.request import job_request
 from inference_operator.state.runner import OwnPod
 from inference_operator.warmpools.eligibility import colocated_model_of, is_failing, pool_for
 from inference_operator.warmpools.slack import slack_task
-from inference_operator.workers.attempts import Attempts, expected_end, is_lost, moves_at, retry_time
+from inference_operator.workers.attempts import Attempts, is_lost, moves_at, retry_time
 from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.options import nodes_of, planned_node
+from inference_operator.workers.pace import expected_end
 from inference_operator.workers.placeholder import growing
 from inference_operator.workers.resolve import ResolvedJob
 

@@ -276,25 +276,3 @@ def _reason_of(text: str | None) -> AnyReason:
         except ValueError:
             continue
     return WorkerReason.INTERNAL
-
-
-def expected_end(observed: Observed, state: Attempts) -> datetime | None:
-    """When the running attempt will be done: from its own pace, else from what placement expected."""
-    attempt = state.newest
-    if attempt is None or state.ending is not None:
-        return None
-    reading = observed.readings.get(attempt.pod.uid)
-    progress = reading.telemetry.progress if reading is not None else None
-    if reading is not None and progress is not None and attempt.started is not None:
-        done = progress.completed - progress.resumed
-        facts = reading.telemetry.model
-        # A worker that was there already has loaded its model long before.
-        idle = facts.start_seconds if facts is not None and attempt.hosted is None else 0.0
-        took = (reading.time - attempt.started).total_seconds() - idle
-        if done > 0 and took > 0:
-            left = (progress.total - progress.completed) * took / done
-            return shift(reading.time, left)
-    placement = attempt.placement
-    if placement is None or placement.cost.estimated:
-        return None
-    return shift(placement.decision_time, placement.cost.latency_seconds)

@@ -171,14 +171,32 @@ def test_a_batch_that_finds_no_moment_to_run_goes_elsewhere(ago: float, done: in
     assert any("no moment for a run" in str(action) for action in told.actions) == moves
 
 
-def test_a_batch_that_would_be_late_in_slack_goes_where_it_is_in_time() -> None:
-    """Four of ten items took thirty seconds: the others take 45 more; a worker of its own would take seven."""
-    batch = a_batch(deadline_in=30.0)
-    told = decide(at(a_world(batch, running(batch)), batch))
+LATE = "in slack, after the deadline, and a worker of its own is in time"
 
-    assert "in slack, after the deadline, and a worker of its own is in time" in str(status_of(told).last_attempt)
-    later = a_batch(deadline_in=90.0)
-    assert "in slack" not in str(decide(at(a_world(later, running(later)), later)).actions)
+
+@pytest.mark.parametrize(
+    ("ago", "done", "deadline_in", "moves"),
+    [
+        # Four of ten items took thirty seconds: the others take 45 more, or 23 with luck; a worker of its own would take seven.
+        (30.0, 4, 20.0, True),
+        (30.0, 4, 30.0, False),
+        (30.0, 4, 90.0, False),
+        # Certain of nothing between 9 and 15 seconds more, but there is no time left to see more.
+        (60.0, 8, 14.0, True),
+        # Three seconds say nothing, whatever they foretell.
+        (3.0, 1, 20.0, False),
+        (3.0, 1, 12.0, False),
+        # A worker of its own would be late too.
+        (20.0, 8, 4.5, False),
+    ],
+)
+def test_a_batch_that_would_be_late_in_slack_goes_where_it_is_in_time(
+    ago: float, done: int, deadline_in: float, *, moves: bool
+) -> None:
+    batch = a_batch(deadline_in=deadline_in, ago=ago)
+    told = decide(at(a_world(batch, running(batch, done=done)), batch))
+
+    assert (LATE in str(status_of(told).last_attempt)) is moves
 
 
 # Ends.
