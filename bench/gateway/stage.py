@@ -116,19 +116,19 @@ class Gateway:
         self._holding = holding
         self.name = name
         self._tenants = tenants
-        self._word = Word()
+        self.word = Word()
         self._serving: asyncio.Task[None] | None = None
         self.envoy = envoys.start(folder, control=self._control, door=self.port, name=name)
 
     def say(self, *services: Service, weights: dict[str, int] | None = None, leaving: bool = False) -> None:
         """Tell it anew; one that is `leaving` sends its callers away."""
         told = resources(services, weights or {}, Door(self.port, 1 << 26, tenants=self._tenants))
-        self._word.say(told, leaving=frozenset({self.name} if leaving else ()))
+        self.word.say(told, leaving=frozenset({self.name} if leaving else ()))
 
     async def serve(self) -> None:
         """Begin to tell."""
         listening = asyncio.Event()
-        self._serving = asyncio.create_task(serve(self._word, self._control, lambda _: listening.set(), self._holding))
+        self._serving = asyncio.create_task(serve(self.word, self._control, lambda _: listening.set(), self._holding))
         await listening.wait()
 
     async def leave(self) -> None:

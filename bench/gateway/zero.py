@@ -30,9 +30,11 @@ async def _once(folder: Path, address: str, name: str) -> dict[str, Any]:
     async def wake(_: Service) -> None:
         woken.set()
 
-    holding = Holding(
-        lambda _: said["now"], lambda _: Outlook(), wake, time.monotonic, Bounds(2 * _BURST, 1 << 30), most_seconds=60.0
-    )
+    async def taken() -> None:
+        await told.word.taken()
+
+    most = Bounds(2 * _BURST, 1 << 30)
+    holding = Holding(lambda _: said["now"], lambda _: Outlook(), wake, taken, time.monotonic, most, most_seconds=60.0)
     async with gateway(folder, service, holding=holding, name=name) as told:
         await _listens(told.port)
         burst = [asyncio.create_task(_ask(told.port)) for _ in range(_BURST)]
@@ -42,7 +44,7 @@ async def _once(folder: Path, address: str, name: str) -> dict[str, Any]:
             # As the operator hears it: from the kubelet, which asks the worker.
             await answers(address, HTTP_PORT, PATH)
             ready = time.perf_counter()
-            said["now"] = Service("bench", "m", "1", True, (Backend(address, "a"),), service.options)
+            said["now"] = Service("bench", "m", "1", True, (Backend(address, "a", first=True),), service.options)
             told.say(said["now"])
             holding.look_again()
             done = await asyncio.gather(*burst)

@@ -36,6 +36,8 @@ class Counting:
     # How often somebody wanted to know whether they are ready.
     probed: Counter[str] = field(default_factory=Counter)
     headers: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    # Who says that it isn't ready.
+    unready: set[str] = field(default_factory=set)
     # What a worker does before it answers, by its name.
     acts: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse | None]]] = field(default_factory=dict)
     _runners: list[web.AppRunner] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Counting:
         async def answer(request: web.Request) -> web.StreamResponse:
             if request.path in ("/v2/health/ready", READY_PATH):
                 self.probed[name] += 1
-                return web.Response()
+                return web.Response(status=503 if name in self.unready else 200)
             self.asked[name] += 1
             self.headers[name] = request.headers.copy()
             await request.read()

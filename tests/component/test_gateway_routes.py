@@ -121,6 +121,25 @@ async def test_a_worker_that_refuses_connections_costs_nobody_an_answer(workers:
         assert set(await many(door, 200)) == {(200, "there")}
 
 
+async def test_who_has_just_woken_is_asked_before_envoy_has_checked_it(workers: Counting, tmp_path: Path) -> None:
+    """A check that fails stands for one that hasn't come yet."""
+    workers.unready.add("a")
+    a, b = await workers.start("a", 1), await workers.start("b", 2)
+    service, other = Service("default", "m", "1", True, ()), Service("default", "other", "1", True, (b,))
+    async with plane(tmp_path, service, other) as door:
+        await door.until("/default/v2/models/other/infer", "b")
+        door.say(replace(service, backends=(replace(a, first=True),)))
+        await door.word.taken()
+        assert set(await many(door, 50)) == {(200, "a")}
+        # The next one is checked, and neither its coming nor the other's leaving is a gap.
+        door.say(replace(service, backends=(replace(a, first=True), b)))
+        asking = asyncio.create_task(many(door, 300, callers=3))
+        await door.until(INFER, "b")
+        door.say(replace(service, backends=(replace(a, draining=True), replace(b, first=True))))
+        assert {status for status, _ in await asking} == {200}
+        await door.until(INFER, "b")
+
+
 async def test_a_silent_worker_costs_a_caller_its_deadline_and_no_more(workers: Counting, tmp_path: Path) -> None:
     over = asyncio.Event()
 

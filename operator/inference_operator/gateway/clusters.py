@@ -141,8 +141,9 @@ def _endpoint(service: Service, backend: Backend, port: int, weights: Mapping[st
             # Both protocols are one process, which tells by HTTP how it is.
             "health_check_config": {
                 "port_value": HEALTH_PORT if service.tls else HTTP_PORT,
-                # One that was told to go says that it isn't ready.
-                **({"disable_active_health_check": True} if backend.last else {}),
+                # One that was told to go says that it isn't ready. And of a service that has just woken nobody would be healthy
+                # before Envoy's own first check: the operator, which asks more often, vouches for one.
+                **({"disable_active_health_check": True} if backend.last or backend.first else {}),
             },
         },
         "health_status": _HEALTHY if not backend.draining or backend.last or service.holds else _DRAINING,

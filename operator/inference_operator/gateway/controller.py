@@ -52,7 +52,9 @@ class Gateway:
         self._word = Word()
         self._waker = Waker(store, kube, clock)
         most = Bounds(settings.held_requests, settings.held_bytes)
-        self._holding = Holding(self._find, self._waker.outlook, self._waker.wake, clock.monotonic, most, settings.hold_seconds)
+        self._holding = Holding(
+            self._find, self._waker.outlook, self._waker.wake, self._word.taken, clock.monotonic, most, settings.hold_seconds
+        )
         self._keys_read = ""
         self._by_route: Mapping[str, Service] = {}
         self._stir = asyncio.Event()

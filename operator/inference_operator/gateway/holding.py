@@ -12,7 +12,7 @@ from inference_operator.gateway.lua import ROUTE_HEADER
 from inference_operator.gateway.snapshot import Service
 from inference_operator.observability import metrics
 
-# Between what is told of a worker and its first request: Envoy has to hear it, and to find it healthy.
+# Envoys that hear of a worker from another replica have so long to take it in before its first request.
 _SETTLE_SECONDS = 0.15
 # How often a held request looks whether there is still a worker to come.
 _LOOK_SECONDS = 1.0
@@ -28,11 +28,15 @@ class Outlook:
 
 @dataclass
 class Holding:
-    """`find` gives the service of a route, `outlook` what is to be expected of it, and `wake` sees to it that a worker comes."""
+    """`find` gives the service of a route, `outlook` what is to be expected of it, and `wake` sees to it that a worker comes.
+
+    `taken` waits until Envoys have taken in what they were told.
+    """
 
     find: Callable[[str], Service | None]
     outlook: Callable[[Service], Outlook]
     wake: Callable[[Service], Awaitable[None]]
+    taken: Callable[[], Awaitable[None]]
     monotonic: Callable[[], float]
     most: Bounds
     most_seconds: float
@@ -49,6 +53,8 @@ class Holding:
         """Wait until the request may go on, and return the headers that it gets; or what it is told instead."""
         route = headers.get(ROUTE_HEADER, "")
         if not self._waits(route):
+            # Envoy asks by what it was told before, so it may not know of the worker either.
+            await self._settled()
             return {}
         request, begun = asked(headers), self.monotonic()
         if (refused := await self._refused(route, request, waiting=False)) is not None:
@@ -72,8 +78,11 @@ class Holding:
             changed.cancel()
             if self._waits(route) and (refused := await self._refused(route, request, waiting=True)) is not None:
                 return refused
-        await asyncio.sleep(_SETTLE_SECONDS)
+        await self._settled()
         return None
+
+    async def _settled(self) -> None:
+        await asyncio.gather(asyncio.sleep(_SETTLE_SECONDS), self.taken())
 
     def _waits(self, route: str) -> bool:
         service = self.find(route)

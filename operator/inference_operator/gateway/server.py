@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpclib.const import Cardinality, Handler, Status
@@ -30,6 +32,8 @@ _OVERWRITE = 2
 # An acknowledgement names every cluster that its sender wants the endpoints of. Of all requests of one connection.
 _REQUEST_BYTES = 1 << 22
 _REASON_CHARACTERS = 500
+# One Envoy that hangs holds no request of the others up for longer.
+_TAKEN_SECONDS = 1.0
 
 
 _NO_ZONES: Mapping[str, Mapping[str, Resource]] = {}
@@ -43,6 +47,8 @@ class Word:
         self._of_zones: Mapping[str, Resources] = {}
         self._leaving: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
+        self._hearers: set[Hearer] = set()
+        self._answered = asyncio.Event()
 
     def say(
         self,
@@ -70,6 +76,36 @@ class Word:
         """Wait until something else is told."""
         await self._changed.wait()
 
+    @contextmanager
+    def heard_by(self, hearer: "Hearer") -> Iterator[None]:
+        """Have one more to wait for."""
+        self._hearers.add(hearer)
+        try:
+            yield
+        finally:
+            self._hearers.discard(hearer)
+            self.answered()
+
+    def answered(self) -> None:
+        """An Envoy has answered, or has gone."""
+        self._answered.set()
+        self._answered = asyncio.Event()
+
+    async def taken(self) -> None:
+        """Wait until all Envoys that listen here have answered to what is told now, but no longer than a second."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TAKEN_SECONDS):
+                while not all(hearer.told is self.resources and hearer.conversation.answered for hearer in self._hearers):
+                    await self._answered.wait()
+
+
+@dataclass(slots=True, eq=False)
+class Hearer:
+    """An Envoy's stream; `told` is the word as of which it has heard all that it asked for."""
+
+    conversation: Conversation = field(default_factory=Conversation)
+    told: Resources | None = None
+
 
 class Discovery:
     """The service's method, in grpclib's form."""
@@ -85,16 +121,27 @@ class Discovery:
 
     async def _stream(self, stream: Stream[Any, Any]) -> None:
         """Tell an Envoy what it asks for, now and whenever that changes, until it goes."""
-        conversation, node, zone = Conversation(), "", ""
+        hearer = Hearer()
         metrics.gateway_envoys.inc()
+        try:
+            with self._word.heard_by(hearer):
+                await self._tell(stream, hearer)
+        finally:
+            metrics.gateway_envoys.dec()
+
+    async def _tell(self, stream: Stream[Any, Any], hearer: Hearer) -> None:
+        conversation, node, zone = hearer.conversation, "", ""
         hearing, changed = asyncio.ensure_future(received(stream)), asyncio.ensure_future(self._word.changed())
         try:
             while True:
                 changed.cancel()
                 changed = asyncio.ensure_future(self._word.changed())
+                now = self._word.resources
                 if (resources := self._word.of(node, zone or self._zone_of(node))) is not None:
                     for response in conversation.due(resources):
                         await stream.send_message(_written(response))
+                hearer.told = now
+                self._word.answered()
                 await asyncio.wait((hearing, changed), return_when=asyncio.FIRST_COMPLETED)
                 if not hearing.done():
                     continue
@@ -107,7 +154,6 @@ class Discovery:
         finally:
             hearing.cancel()
             changed.cancel()
-            metrics.gateway_envoys.dec()
 
 
 def _heard(hearing: "asyncio.Future[Any]") -> Any:

@@ -22,6 +22,7 @@ class Backend:
     """A worker as callers reach it. `uid` is its pod's.
 
     One that drains answers what it has, and is given nothing new; but if it is the `last`, it takes requests until another does.
+    Of a service that sleeps the `first` has taken requests longest.
     """
 
     address: str
@@ -31,6 +32,7 @@ class Backend:
     # Of the file that it has loaded, as it says; empty while it has not said.
     digest: str = ""
     last: bool = False
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +100,17 @@ def _service(
 ) -> Service:
     namespace, model, version = named
     owners = tuple(jobs)
-    seen = (
-        _backend(pod, job, readings.get(pod.uid), zones.get(pod.node or "", "")) for job in owners for pod in pods.get(job.uid, ())
-    )
+    workers = [(job, pod) for job in owners for pod in pods.get(job.uid, ())]
+    seen = (_backend(pod, job, readings.get(pod.uid), zones.get(pod.node or "", "")) for job, pod in workers)
+    backends = _with_last(tuple(sorted(filter(None, seen))), owners)
+    options = next((given for job in owners if (given := _options(job)) is not None), NO_OPTIONS)
     return Service(
         namespace,
         model,
         version,
         defaults[namespace, model] == version,
-        _with_last(tuple(sorted(filter(None, seen))), owners),
-        next((given for job in owners if (given := _options(job)) is not None), NO_OPTIONS),
+        _with_first(backends, [pod for _, pod in workers]) if options.idle_seconds is not None else backends,
+        options,
         tuple(job.key for job in owners),
         any(map(_speaks_tls, owners)),
     )
@@ -119,6 +122,13 @@ def _with_last(backends: tuple[Backend, ...], owners: Iterable[Job]) -> tuple[Ba
     if not wanted or any(not backend.draining for backend in backends):
         return backends
     return tuple(replace(backend, last=True) for backend in backends)
+
+
+def _with_first(backends: tuple[Backend, ...], pods: Iterable[Pod]) -> tuple[Backend, ...]:
+    """The workers, with that one marked whose pod is the oldest of those that take requests."""
+    live = {backend.uid for backend in backends if not backend.draining}
+    by_age = sorted((pod for pod in pods if pod.uid in live and pod.created is not None), key=lambda pod: (pod.created, pod.uid))
+    return tuple(replace(backend, first=backend.uid == by_age[0].uid) for backend in backends) if by_age else backends
 
 
 def _speaks_tls(job: Job) -> bool:

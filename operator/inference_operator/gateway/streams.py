@@ -39,6 +39,8 @@ class _Subscription:
     # The versions of what was told, by name.
     told: dict[str, str] = field(default_factory=dict)
     nonce: str = ""
+    # Whether what was told last has an answer.
+    answered: bool = True
 
 
 class Conversation:
@@ -58,11 +60,17 @@ class Conversation:
             return bool(request.refused)
         if request.nonce != known.nonce:
             return False
+        known.answered = True
         if request.names != known.names:
             # A name that comes back was dropped in between, and has to be told anew.
             known.told = {name: version for name, version in known.told.items() if name in request.names & known.names}
             known.names = request.names
         return bool(request.refused)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the Envoy has taken, or refused, all that it was told."""
+        return all(known.answered for known in self._subscriptions.values())
 
     def due(self, now: Resources) -> Iterator[Response]:
         """What is to be said, in its order."""
@@ -78,7 +86,7 @@ class Conversation:
             if not (news or (kind in _WHOLE and (gone or not known.nonce))):
                 continue
             self._responses += 1
-            known.told, known.nonce = versions, str(self._responses)
+            known.told, known.nonce, known.answered = versions, str(self._responses), False
             told = tuple(asked.values()) if kind in _WHOLE else tuple(news)
             yield Response(kind, _version(versions), known.nonce, told)
 

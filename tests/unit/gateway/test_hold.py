@@ -69,12 +69,17 @@ class World:
     service: Service = ASLEEP
     outlook: Outlook = field(default_factory=Outlook)
     woken: int = 0
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.taken.set()
 
     def holding(self, seconds: float = 5.0) -> Holding:
         return Holding(
             lambda route: self.service if route == ROUTE else None,
             lambda _: self.outlook,
             self.wake,
+            self.told,
             asyncio.get_running_loop().time,
             MOST,
             seconds,
@@ -82,6 +87,9 @@ class World:
 
     async def wake(self, _: Service) -> None:
         self.woken += 1
+
+    async def told(self) -> None:
+        await self.taken.wait()
 
 
 def headers(**more: str) -> dict[str, str]:
@@ -104,8 +112,29 @@ async def test_a_request_goes_on_once_there_is_a_worker_with_what_is_left_of_its
     assert isinstance(told, dict) and 4000 - spent - 1 <= int(told["inference-timeout-ms"]) < 3900
 
 
-async def test_a_request_of_a_service_that_is_up_or_gone_is_let_through_at_once() -> None:
+async def test_a_request_goes_on_no_sooner_than_envoys_know_of_the_worker() -> None:
+    world = World()
+    holding = world.holding()
+    world.taken.clear()
+    waiting = asyncio.create_task(holding.check(headers()))
+    await asyncio.sleep(0)
+    world.service = replace(ASLEEP, backends=(Backend("10.0.0.1", "a"),))
+    holding.look_again()
+
+    done, _ = await asyncio.wait([waiting], timeout=0.3)
+    world.taken.set()
+
+    assert not done and await asyncio.wait_for(waiting, 60) == {}
+
+
+async def test_a_request_of_a_service_that_is_up_or_gone_is_let_through_once_envoys_know_that() -> None:
     world = World(replace(ASLEEP, backends=(Backend("10.0.0.1", "a"),)))
+    world.taken.clear()
+    waiting = asyncio.create_task(world.holding().check(headers()))
+    done, _ = await asyncio.wait([waiting], timeout=0.3)
+    assert not done
+    world.taken.set()
+    assert await asyncio.wait_for(waiting, 60) == {}
 
     assert await world.holding().check(headers()) == {}
     assert await world.holding().check({"inference-route": "http:default/gone"}) == {}

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from inference_operator.gateway import messages
+from inference_operator.gateway import messages, server
 from inference_operator.gateway.door import Door
 from inference_operator.gateway.resources import resources
 from inference_operator.gateway.server import Word, serve
@@ -89,3 +89,31 @@ def test_an_envoy_that_is_to_go_loses_its_door_and_no_other_does() -> None:
 
     listeners = [set((word.of(name, "") or {})[messages.LISTENER]) for name in ("envoy-1", "envoy-2")]
     assert listeners == [{"self"}, {"self", "door"}]
+
+
+async def test_whoever_waits_for_envoys_goes_on_once_they_have_answered(word: Word, stream: Any) -> None:
+    await stream.write(messages.DiscoveryRequest(type_url=CLUSTERS))
+    say(word, "m")
+    told = await heard(stream)
+    waiting = asyncio.create_task(word.taken())
+    done, _ = await asyncio.wait([waiting], timeout=0.05)
+    assert not done, "nobody has answered"
+
+    await stream.write(messages.DiscoveryRequest(type_url=CLUSTERS, response_nonce=told.nonce))
+    await asyncio.wait_for(waiting, 60)
+    # What is new is waited for as well.
+    say(word, "m", "n")
+    again = asyncio.create_task(word.taken())
+    done, _ = await asyncio.wait([again], timeout=0.05)
+    assert not done
+    stream.cancel()
+    await asyncio.wait_for(again, 60)
+
+
+async def test_an_envoy_that_hangs_holds_nobody_up_for_long(word: Word, stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_TAKEN_SECONDS", 0.05)
+    await stream.write(messages.DiscoveryRequest(type_url=CLUSTERS))
+    say(word, "m")
+    await heard(stream)
+
+    await asyncio.wait_for(word.taken(), 60)

@@ -1,6 +1,7 @@
 """Which services and workers the door leads to."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -33,6 +34,21 @@ def backends(*pods: Pod, readings: dict[str, Reading] | None = None) -> tuple[Ba
 
 def test_ready_workers_are_led_to() -> None:
     assert backends(a_worker(a_service())) == (Backend("10.0.0.1", "job-1"),)
+
+
+def test_of_a_service_that_sleeps_the_oldest_that_takes_requests_is_the_first() -> None:
+    job = a_job("job", model="m", serve=Serve(min_replicas=0, gateway=ServeGateway(idle_seconds=60)))
+    old, young = (a_worker(job, number, created=NOW + timedelta(seconds=number)) for number in (1, 2))
+
+    def firsts(*pods: Pod) -> list[bool]:
+        (service,) = services([job], MODELS, {job.uid: pods}, {})
+        return [one.first for one in service.backends]
+
+    assert firsts(young, old) == [True, False]
+    assert firsts(young, replace(old, deleting=True)) == [False, True]
+    assert firsts(young, replace(old, ready=False)) == [True]
+    assert firsts(replace(old, deleting=True)) == [False]
+    assert [one.first for one in backends(a_worker(a_service(), created=NOW))] == [False]
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,16 @@ def _asking() -> Conversation:
     conversation = Conversation()
     conversation.hear(Request(messages.CLUSTER))
     return conversation
+
+
+def test_what_was_told_is_answered_by_taking_or_refusing_it() -> None:
+    conversation = begun(now(SERVICE))
+    assert conversation.answered
+
+    for refused in ("", "bad"):
+        (response,) = said(conversation, now(SERVICE, weights={"a": 50 if refused else 60}))
+        assert not conversation.answered
+        conversation.hear(Request(response.kind, "older", NAMES))
+        assert not conversation.answered
+        conversation.hear(Request(response.kind, response.nonce, NAMES, refused))
+        assert conversation.answered
