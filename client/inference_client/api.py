@@ -1001,6 +1001,8 @@ class InferenceJobStatus(Value, frozen=True, kw_only=True):
     last_attempt: AttemptStatus | None = None
     # Where the answers are.
     output: OutputStatus | None = None
+    # Since when it claims its output from a later job of its name, which a restored etcd doesn't have.
+    output_claim_time: datetime | None = None
     # When the first worker was placed.
     start_time: datetime | None = None
     # When all wanted workers of a serving job were first ready.

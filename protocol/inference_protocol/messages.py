@@ -463,6 +463,13 @@ class Telemetry(_Record, frozen=True):
     device: DeviceReading | None = None
 
 
+class Rival(_Record, frozen=True):
+    """The job whose attempt has claimed an output: its uid, and since when it outranks others, as its claim says."""
+
+    uid: Annotated[str, msgspec.Meta(max_length=128)]
+    created: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class TerminationReport(_Record, frozen=True):
     """A worker's last words, left where the kubelet copies them into the pod's status."""
 
@@ -473,6 +480,7 @@ class TerminationReport(_Record, frozen=True):
     progress: Progress | None = None
     latency: Latency | None = None
     output: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
+    rival: Rival | None = None
 
 
 def cut(text: str, length: int) -> str:

@@ -292,7 +292,7 @@ class WorkerReason(StrEnum):
         "OutputClaimed",
         ReasonText(
             "Another worker has claimed the output since, so this one has stopped; that is no failed attempt.",
-            "Wait: the work goes on there, or in the next attempt; if no other worker writes there, set another output.uri.",
+            "Wait: the work goes on there, or in the next attempt; if attempts fail so, do what the message says.",
         ),
     )
     OUTPUT_CONFLICT = (

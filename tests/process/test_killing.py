@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import onnxruntime
 
-from inference_protocol.messages import BatchTask
+from inference_protocol.messages import BatchTask, Rival
 from inference_protocol.reasons import WorkerReason
 from tests.process import models
 from tests.process.harness import CPU, QUICK_COMMITS, Place, a_config, answers_in, committed, spans, until
@@ -139,6 +139,7 @@ def test_attempts_that_were_replaced_and_other_jobs_write_nothing(place: Place) 
 
     late = place.start(config)
     other = place.start(msgspec.structs.replace(config, attempt=3, job="other", uid="uid-2"))
+    assert late.ended().said.rival == Rival(config.uid, config.created)
 
     for ended, code, reason, word in (
         (late.ended(), 1, WorkerReason.OUTPUT_CLAIMED, "attempt 2"),

@@ -21,6 +21,7 @@ import uvloop
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
     VOLUME_ROOT,
+    Rival,
     TerminationReport,
     WorkerConfig,
     encode_report,
@@ -196,19 +197,20 @@ async def _main(state: WorkerState, ports: Ports) -> TerminationReport:
 def run(root: Path, ports: Ports) -> tuple[TerminationReport, int]:
     """Run the worker to its end: its last words and its exit code. A failed one still tells what it had found out."""
     state: WorkerState | None = None
+    rival: Rival | None = None
     try:
         state = WorkerState(_configure(), root=root)
         return uvloop.run(_main(state, ports)), 0
     except WorkerError as error:
         log.error("%s: %s", error.reason, error.message)
-        reason, message = error.reason, error.message
+        reason, message, rival = error.reason, error.message, error.rival
         code = _EXIT_PERMANENT if error.permanent else _EXIT_RETRY
     except Exception as error:
         log.exception("the worker failed")
         reason, message, code = WorkerReason.INTERNAL, f"{type(error).__name__}: {error}", _EXIT_RETRY
     facts = state.facts if state is not None else None
     progress = state.task.progress if state is not None and state.task is not None else None
-    return TerminationReport("Failed", message, reason=reason, model=facts, progress=progress), code
+    return TerminationReport("Failed", message, reason=reason, model=facts, progress=progress, rival=rival), code
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from traceback import walk_tb
 from typing import TypeVar
 
+from inference_protocol.messages import Rival
 from inference_protocol.reasons import PERMANENT, WorkerReason
 
 E = TypeVar("E", bound=BaseException)
@@ -19,10 +20,11 @@ class StoppedError(Exception):
 
 
 class WorkerError(Exception):
-    """The worker can't do its work. The message says what is wrong and what to do."""
+    """The worker can't do its work. The message says what is wrong and what to do. `rival` has claimed the output, if one has."""
 
-    def __init__(self, reason: WorkerReason, message: str) -> None:
+    def __init__(self, reason: WorkerReason, message: str, *, rival: Rival | None = None) -> None:
         super().__init__(message)
+        self.rival = rival
         self.reason = reason
         self.message = message
 

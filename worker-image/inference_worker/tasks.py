@@ -17,6 +17,7 @@ from inference_protocol.messages import (
     MESSAGE_LENGTH,
     Epoch,
     ModelFacts,
+    Rival,
     TaskOrder,
     TaskState,
     TerminationReport,
@@ -221,6 +222,7 @@ class Tasks:
             await current.ended.wait()
 
     async def _do(self, errand: Errand) -> TerminationReport:
+        rival: Rival | None = None
         try:
             begun = errand.begun = await self._begin(errand.order)
             if errand.stopped:
@@ -228,12 +230,12 @@ class Tasks:
             inline = await run_to_end(begun.task)
             return report_of(begun.task, inline, errand.facts)
         except WorkerError as error:
-            reason, message = error.reason, error.message
+            reason, message, rival = error.reason, error.message, error.rival
         except Exception as error:
             log.exception("a task failed")
             reason, message = WorkerReason.INTERNAL, f"{type(error).__name__}: {error}"
         progress = errand.task.progress if errand.task is not None else None
-        return TerminationReport("Failed", message, reason=reason, model=errand.facts, progress=progress)
+        return TerminationReport("Failed", message, reason=reason, model=errand.facts, progress=progress, rival=rival)
 
     def _finish(self, errand: Errand, report: TerminationReport) -> None:
         errand.end(report)

@@ -356,6 +356,10 @@ class InferenceJobStatus:
     last_preemption: Annotated[PreemptionStatus | None, Field(description="The last time that it made room.")] = None
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
+    output_claim_time: Annotated[
+        Instant | None,
+        Field(description="Since when it claims its output from a later job of its name, which a restored etcd doesn't have."),
+    ] = None
     start_time: Annotated[Instant | None, Field(description="When the first worker was placed.")] = None
     ready_time: Annotated[Instant | None, Field(description="When all wanted workers of a serving job were first ready.")] = None
     completion_time: Annotated[Instant | None, Field(description="When the job ended.")] = None

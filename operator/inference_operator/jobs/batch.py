@@ -29,8 +29,9 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
 from inference_operator.warmpools.eligibility import task_order
 from inference_operator.workers.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
-from inference_operator.workers.attempts import Attempts, Ending, is_lost, moves_at
+from inference_operator.workers.attempts import Attempts, is_lost, moves_at
 from inference_operator.workers.creation import create_worker, placement_at
+from inference_operator.workers.ending import Ending
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.resolve import ResolvedJob

@@ -60,6 +60,7 @@ def batch_status(
         energy=_energy(observed, state, progress, settings),
         latency=_latency(observed, state, moved=progress != before.progress),
         output=_output(observed, batch),
+        output_claim_time=before.output_claim_time or (now.replace(microsecond=0) if state.takes_over else None),
         start_time=before.start_time or (newest.created if newest is not None else None),
         completion_time=completed.replace(microsecond=0) if completed is not None else None,
         deadline=deadline_status(

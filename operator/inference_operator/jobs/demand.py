@@ -113,6 +113,9 @@ def _wants_attempt(observed: Observed, resolved: ResolvedJob, tried: Attempts, s
         return False
     if tried.ending is not None and (tried.succeeded or is_lost(tried, resolved.spec)):
         return False
+    if tried.takes_over:
+        # It claims by its status, which is not written yet.
+        return False
     retry = moves_at(tried, settings) if under_way else retry_time(tried, settings)
     return retry is None or retry <= now
 

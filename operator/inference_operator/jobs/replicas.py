@@ -12,7 +12,8 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
-from inference_operator.workers.attempts import SETTLED_SECONDS, Ending, backoff_seconds, ended_at, ending_of, holds_back, settles
+from inference_operator.workers.attempts import SETTLED_SECONDS, backoff_seconds, ended_at, ending_of, holds_back, settles
+from inference_operator.workers.ending import Ending
 from inference_operator.workers.resolve import ResolvedJob
 
 

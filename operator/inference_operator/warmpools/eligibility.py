@@ -22,6 +22,7 @@ from inference_operator.workers.classes import classes
 from inference_operator.workers.config import batch_task, items_limit, worker_config
 from inference_operator.workers.fetch_rules import fetch_from
 from inference_operator.workers.options import worker_resources
+from inference_operator.workers.output_claims import claims_since
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.source import asks_as_somebody
@@ -164,7 +165,7 @@ def task_order(
         uid=job.job.uid,
         attempt=attempt,
         revision=job.revisions.combined,
-        created=rfc3339(job.job.created),
+        created=rfc3339(claims_since(job.job)),
         model=source,
         batch_size=spec.batch_size,
         task=task,

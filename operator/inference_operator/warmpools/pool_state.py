@@ -16,7 +16,6 @@ from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
 from inference_operator.workers.attempts import (
     PERMANENT_RETRY_SECONDS,
-    Ending,
     backoff_seconds,
     ended_at,
     ending_of,
@@ -24,6 +23,7 @@ from inference_operator.workers.attempts import (
     settles,
 )
 from inference_operator.workers.creation import told
+from inference_operator.workers.ending import Ending
 from inference_operator.workers.resolve import Refusal
 
 

@@ -12,9 +12,11 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt, is_running
+from inference_operator.workers.ending import Ending
+from inference_operator.workers.output_claims import judge
 from inference_operator.workers.pod_problems import problem_of
 from inference_protocol.messages import MESSAGE_LENGTH, TerminationReport, cut
-from inference_protocol.reasons import PERMANENT, WorkerReason
+from inference_protocol.reasons import WorkerReason
 
 # The longest pause after a fault that only a change cures: a missing model may have been uploaded since, and nobody tells us.
 PERMANENT_RETRY_SECONDS = 300.0
@@ -34,24 +36,11 @@ _DISRUPTIONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How one pod ended."""
-
-    outcome: AttemptOutcome
-    reason: AnyReason
-    message: str
-
-    @property
-    def permanent(self) -> bool:
-        """Whether another attempt would meet the same fault."""
-        return self.reason in PERMANENT
-
-
-@dataclass(frozen=True, slots=True)
 class Attempts:
     """How a batch stands. `newest` is its newest attempt, live or ended; `ending` is set once that is over.
 
-    `outdated` says that it worked on what is no longer asked for, so that its progress is nobody's.
+    `outdated` says that it worked on what is no longer asked for, so that its progress is nobody's. `takes_over` says that the next
+    one claims the output anew, once the status says so.
     """
 
     number: int
@@ -60,6 +49,7 @@ class Attempts:
     ending: Ending | None
     ended: datetime | None
     outdated: bool = False
+    takes_over: bool = False
 
     def untold_by(self, told: AttemptStatus | None) -> bool:
         """Whether a status whose last attempt is `told` does not say yet how the newest one ended."""
@@ -93,9 +83,11 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     found = found or _not_started(newest, now, start_timeout_seconds)
     if found is None:
         return Attempts(number, status.failed_attempts, newest, None, None)
-    failed = status.failed_attempts + (found.outcome is AttemptOutcome.FAILED)
+    judged = judge(observed.job, found, newest.report, now)
+    failed = status.failed_attempts + (judged.ending.outcome is AttemptOutcome.FAILED)
     # A container's times are by its node's clock.
-    return Attempts(number, failed, newest, found, min(newest.ended or now, now), outdated)
+    ended = min(newest.ended or now, now)
+    return Attempts(number, failed, newest, judged.ending, ended, outdated, takes_over=judged.takes_over)
 
 
 def _not_started(attempt: Attempt, now: datetime, timeout_seconds: float) -> Ending | None:

@@ -13,6 +13,7 @@ from inference_operator.state.objects import Job
 from inference_operator.workers.classes import providers_of
 from inference_operator.workers.fetch_rules import fetch_from, traces_to
 from inference_operator.workers.identity import serving_tls, worker_identity
+from inference_operator.workers.output_claims import claims_since
 from inference_operator.workers.source import input_storage, output_storage
 from inference_protocol.messages import (
     TRITON_REPOSITORY,
@@ -67,7 +68,7 @@ def worker_config(
         devices=accelerator.resource_count,
         device_memory_bytes=int(parse_quantity(accelerator.device_memory)) if accelerator.device_memory is not None else None,
         batch_size=spec.batch_size,
-        created=rfc3339(job.created),
+        created=rfc3339(claims_since(job)),
         task=task,
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",

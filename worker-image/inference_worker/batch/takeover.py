@@ -10,6 +10,7 @@ Source: fencing by a token that grows (M. Kleppmann, "How to do distributed lock
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from inference_protocol.messages import Rival
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batch.manifest import Chunk, Header, Manifest
 from inference_worker.errors import WorkerError
@@ -39,6 +40,8 @@ def require_turn(mine: Header, others: Iterable[Header], directory: str, *, clai
             raise WorkerError(
                 WorkerReason.OUTPUT_CLAIMED,
                 f"attempt {other.attempt} of job {other.job} (uid {other.uid}) has claimed {directory!r}",
+                # As it stands in a file that anybody may have written.
+                rival=Rival(other.uid[:128], other.created[:64]),
             )
 
 

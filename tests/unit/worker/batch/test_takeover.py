@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+from inference_protocol.messages import Rival
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batch.directory import Directory
 from inference_worker.batch.manifest import SUMMARY, read_summary
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
-from tests.unit.worker.batch.test_output import TOTAL, TRUTH, answers, content, go_on, opened, read
+from tests.unit.worker.batch.test_output import HEADER, TOTAL, TRUTH, answers, content, go_on, opened, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,6 +115,48 @@ def test_a_later_attempt_may_come_at_any_moment_and_outlive_the_first(
     if interruption.done:
         assert finished(second[0]), "nobody outranks it"
         require_the_truth(tmp_path)
+
+
+FIRST = msgspec.structs.replace(HEADER, created="2026-04-01T00:00:00Z")
+AGAIN = msgspec.structs.replace(HEADER, uid="uid-2", created="2026-04-02T00:00:00Z")
+"""The job that was created once the first was deleted."""
+
+RESTORED = msgspec.structs.replace(FIRST, created="2026-04-03T00:00:00Z")
+"""The first, which a backup has brought back: it claims as of then."""
+
+
+def test_a_job_that_a_backup_has_brought_back_is_told_whose_the_output_is(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=1, header=AGAIN)
+
+    with pytest.raises(WorkerError) as caught:
+        opened(tmp_path, FIRST)
+
+    assert caught.value.reason is WorkerReason.OUTPUT_CLAIMED
+    assert caught.value.rival == Rival("uid-2", AGAIN.created)
+
+
+@pytest.mark.parametrize("at", range(1, CALLS))
+def test_a_job_that_claims_anew_may_come_at_any_moment_of_the_one_that_is_gone(
+    tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored: list[Output] = []
+
+    def come() -> None:
+        restored.append(opened(tmp_path, RESTORED, attempt=2))
+        finished(restored[0], upto=STEP)
+
+    with monkeypatch.context() as patch:
+        interruption = Interruption(patch, at, come)
+        try:
+            with opened(tmp_path, AGAIN) as again:
+                finished(again)
+        except WorkerError as error:
+            assert error.reason is WorkerReason.OUTPUT_CLAIMED, error  # noqa: PT017
+    if interruption.done:
+        assert finished(restored[0]), "nobody outranks it"
+        require_the_truth(tmp_path)
+        summary = read_summary(Directory(tmp_path))
+        assert summary is not None and summary.uid in (FIRST.uid, AGAIN.uid)
 
 
 def test_an_attempt_that_is_outranked_stops_at_its_next_commit(tmp_path: Path) -> None:
