@@ -48,6 +48,9 @@ docs: venv ## the reference pages and the schema of the chart's values, made fro
 site: venv ## the documentation as a site in build/site; each warning ends the build
 	@$(PYTHON) -m dev.site
 
+site-version: venv ## the site as a version beside those on the branch gh-pages: make site-version VERSION=0.2.0
+	@$(PYTHON) -m dev.site release $(VERSION)
+
 # Versions stay, but those of the packages that are named: make lock UPGRADE="aiohttp msgspec".
 lock: venv ## the locked requirements with the hashes of all platforms' files
 	@$(PYTHON) -m dev.lock $(UPGRADE)
@@ -100,6 +103,10 @@ test-traces: venv ## traces from callers through Envoy to runs, in a real Jaeger
 test-gitops: export INFERENCE_GITOPS = all
 test-gitops: venv ## the operator and jobs in Git by the real Argo CD and Flux's controllers (builds them once, twenty minutes)
 	$(PYTHON) -m pytest -q tests/gitops
+
+test-krew: export INFERENCE_KREW = all
+test-krew: venv ## kubectl inference, frozen and installed by the real Krew (builds both, three minutes)
+	$(PYTHON) -m pytest -q tests/process/test_krew.py
 
 test-network: export INFERENCE_NETWORK = enforced
 test-network: venv ## the chart's NetworkPolicies, enforced on the local cluster (builds the firewall once, two minutes)
@@ -154,7 +161,7 @@ kind-down: venv ## delete it
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos kind kind-down kustomize sbom site hooks version run plugin image-gpu test-conformance test-gitops test-large test-network test-traces check-manifests
+.PHONY: chaos kind kind-down kustomize sbom site site-version hooks version run plugin image-gpu test-conformance test-gitops test-krew test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

@@ -1,5 +1,6 @@
 """kubectl inference on the real cluster: from a file on this machine to an answer, and causes that only nodes can tell."""
 
+import asyncio
 import hashlib
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from examples.demo.cluster import Manifest, build_images
+from inference_client.aio import AsyncClient
 from kubectl_inference.__main__ import main
 from tests.e2e.conftest import BUILT, Space
 
@@ -80,6 +82,41 @@ def test_a_batch_is_submitted_and_waited_for(space: Space, plugin: Plugin) -> No
 
     assert out.splitlines() == ["inferencejob.inference.myorg/waited created", "pvc://data/out/waited"]
     assert "met: the job was done" in plugin("status", "waited")
+
+
+def test_an_output_is_fetched_from_its_claim(space: Space, plugin: Plugin, tmp_path: Path) -> None:
+    """By the programs of a real image, through the real API server and kubelet, in both clients; and what is wrong is told."""
+    image = build_images()["worker"]
+    given = ("--input", "pvc://data/digits/heldout.npz", "--output-uri", "pvc://data/out/fetched", "--batch-size", "32")
+    plugin("submit", "fetched", "--model", "digits", "--accelerator", "cpu", *given, "--wait")
+    written = space.folder / "out" / "fetched"
+    there = {one.name: one.read_bytes() for one in written.iterdir() if one.is_file()}
+
+    out = plugin("download", "fetched", str(tmp_path / "out"), "--image", image)
+    asyncio.run(fetched_in_a_loop(space, tmp_path / "loop", image))
+
+    for folder in (tmp_path / "out", tmp_path / "loop"):
+        assert {one.name: one.read_bytes() for one in folder.iterdir()} == there
+    assert out == f"{tmp_path / 'out'}\n" and "599 of 599 items in" in plugin.errors
+    again = json.loads(plugin("download", "fetched", str(tmp_path / "out"), "--image", image, "-o", "json"))
+    assert again["kept"] == len(again["files"]) and again["whole"]
+    chunk = again["files"][0]
+    (written / chunk).write_bytes(b"another")
+    plugin("download", "fetched", str(tmp_path / "other"), "--image", image, code=1)
+    assert f"{chunk} has the digest" in plugin.errors
+    (written / chunk).unlink()
+    plugin("download", "fetched", str(tmp_path / "other"), "--image", image, code=1)
+    assert "No such file or directory" in plugin.errors and list((tmp_path / "other").iterdir()) == []
+    plugin("download", "fetched", str(tmp_path / "other"), "--image", "localhost/no-such-image:1", code=1)
+    assert "the helper pod can't start" in plugin.errors
+    pods = json.loads(space.kube.run("get", "pods", "-n", space.name, "-l", "app.kubernetes.io/component=download", "-o", "json"))
+    assert all(one["metadata"].get("deletionTimestamp") for one in pods["items"])
+
+
+async def fetched_in_a_loop(space: Space, folder: Path, image: str) -> None:
+    async with await AsyncClient.from_kubeconfig(str(space.kube.kubeconfig), namespace=space.name) as client:
+        found = await client.jobs.download("fetched", folder, image=image)
+        assert found.whole and found.items == 599
 
 
 def test_the_page_of_a_wrong_digest_shows_both(space: Space, plugin: Plugin) -> None:

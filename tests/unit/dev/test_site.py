@@ -6,9 +6,14 @@ from pathlib import Path
 import yaml
 
 from dev.site.llms import listing
+from dev.site.versions import names
 
 ROOT = Path(__file__).resolve().parents[3]
 NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+
+
+def test_a_release_candidate_is_not_the_latest() -> None:
+    assert (names("0.2.0"), names("0.2.0-rc.1")) == (("latest",), ())
 
 
 def test_the_list_for_programs_has_each_page_once_with_its_title_and_what_it_is_about() -> None:
