@@ -67,7 +67,8 @@ class Exec:
     def call(self) -> "Call":
         """The request that begins it."""
         query = (*(("command", word) for word in self.command), ("stdout", "true"), ("stderr", "true"))
-        return Call("GET", f"{PODS.path(self.namespace, self.pod)}/exec", query)
+        # A stream is no JSON: whoever takes that alone is refused (406).
+        return Call("GET", f"{PODS.path(self.namespace, self.pod)}/exec", query, text=True)
 
 
 @dataclass(frozen=True, slots=True)

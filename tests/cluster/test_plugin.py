@@ -78,6 +78,10 @@ def test_a_batch_from_submit_to_its_result(plugin: Plugin, installed: Installed,
     assert plugin("top", "-o", "name") == "inferencejob.inference.myorg/job\n"
     assert "The place with the lowest cost" in plugin("explain", "ij/job")
     assert plugin("wait", "job", "--for", "succeeded") == '{"y": 1}\n{"y": 2}\n'
+    assert plugin("download", "job", str(tmp_path / "out")) == f"{tmp_path / 'out'}\n"
+    assert (tmp_path / "out" / "output.jsonl").read_text() == '{"y": 1}\n{"y": 2}\n'
+    found = json.loads(plugin("download", "job", str(tmp_path / "out"), "-o", "json"))
+    assert (found["files"], found["items"], found["whole"]) == (["output.jsonl"], 2, True)
 
 
 @pytest.mark.parametrize(
