@@ -75,11 +75,22 @@ def freeze(folder: Path) -> Path:
 
 def pack(frozen: Path, archive: Path) -> str:
     """Write the archive; returns its digest in hex."""
-    with tarfile.open(archive, "w:gz") as target:
+    # Krew unpacks no links, of which a frozen folder has some between its libraries.
+    with tarfile.open(archive, "w:gz", dereference=True) as target:
         target.add(frozen, NAME)
         target.add(ROOT / "LICENSE", "LICENSE")
     with archive.open("rb") as made:
         return hashlib.file_digest(made, "sha256").hexdigest()
+
+
+def build(folder: Path, url: str) -> tuple[Path, Path]:
+    """Write the archive and the manifest for a release at a URL; returns both. Raises DevError."""
+    version = source_version(ROOT)
+    archive, made = folder / f"{NAME}-{version}-{_PLATFORM}.tar.gz", folder / TEMPLATE.name
+    digest = pack(freeze(folder), archive)
+    made.write_text(manifest(TEMPLATE.read_text(), version=version, url=url, archive=archive.name, digest=digest))
+    say(f"sha256 {digest}")
+    return archive, made
 
 
 def _run(*command: str) -> None:
@@ -96,13 +107,7 @@ def main() -> int:
     folder = ROOT / "build" / "plugin"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    version = source_version(ROOT)
-    archive = folder / f"{NAME}-{version}-{_PLATFORM}.tar.gz"
-    digest = pack(freeze(folder), archive)
-    made = folder / TEMPLATE.name
-    made.write_text(manifest(TEMPLATE.read_text(), version=version, url=url, archive=archive.name, digest=digest))
-    say(f"sha256 {digest}")
-    print(archive, made, sep="\n")
+    print(*build(folder, url), sep="\n")
     return 0
 
 

@@ -21,6 +21,7 @@ _KUBERNETES_FLAGS = " ".join(
     ]
 )
 
+_KREW = "sigs.k8s.io/krew/cmd"
 _ARGO_CD, _FLUX = "github.com/argoproj/argo-cd/v3", "github.com/fluxcd"
 
 
@@ -123,6 +124,8 @@ TOOL_SETS: dict[str, ToolSet] = {
         programs={"helm-controller": f"{_FLUX}/helm-controller"},
         shares={"crds": (f"{_FLUX}/helm-controller", "config/crd/bases")},
     ),
+    # What installs kubectl's plug-ins, and judges their manifests. Later versions aren't tagged as Go modules are.
+    "krew": ToolSet(module="krew", programs={name: f"{_KREW}/{name}" for name in ("krew", "validate-krew-manifest")}),
     # The CRDs alone of these.
     "source-controller": ToolSet(
         module="source-controller", programs={}, shares={"crds": (f"{_FLUX}/source-controller", "config/crd/bases")}

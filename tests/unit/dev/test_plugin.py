@@ -3,6 +3,7 @@
 import tarfile
 from pathlib import Path
 
+import pytest
 import yaml
 
 from dev.plugin import TEMPLATE, manifest, pack
@@ -33,9 +34,13 @@ def test_an_archive_has_the_files_that_the_manifest_takes_out_of_it(tmp_path: Pa
     frozen = tmp_path / "frozen"
     frozen.mkdir()
     (frozen / "kubectl-inference").write_text("")
+    (frozen / "lib.so").write_text("a library")
+    (frozen / "lib.so.1").symlink_to("lib.so")
 
     digest = pack(frozen, tmp_path / "p.tar.gz")
 
     assert len(digest) == 64
     with tarfile.open(tmp_path / "p.tar.gz") as archive:
         assert {"kubectl-inference/kubectl-inference", "LICENSE"} <= set(archive.getnames())
+        assert all(one.isfile() or one.isdir() for one in archive), "Krew unpacks no links"
+        assert (archive.extractfile("kubectl-inference/lib.so.1") or pytest.fail("no file")).read() == b"a library"
