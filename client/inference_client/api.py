@@ -465,8 +465,9 @@ class SecretReference(Value, frozen=True, kw_only=True):
 class Storage(Value, frozen=True, kw_only=True):
     """Who asks a store, and where the store is."""
 
-    # Of s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL, AWS_REGION, AWS_CA_BUNDLE; of hf:
-    # HF_TOKEN, HF_ENDPOINT; of oci: .dockerconfigjson; ca.crt of all. Workers see no other key.
+    # Of s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL, AWS_REGION, AWS_CA_BUNDLE; of gs:
+    # GOOGLE_APPLICATION_CREDENTIALS, GCS_ENDPOINT_URL; of hf: HF_TOKEN, HF_ENDPOINT; of oci: .dockerconfigjson; ca.crt of
+    # all. Workers see no other key.
     secret_ref: SecretReference | None = None
     # The role that workers assume by a token of the namespace's ServiceAccount default; goes before keys.
     aws_role_arn: str | None = None
@@ -477,7 +478,7 @@ class Input(Value, frozen=True, kw_only=True):
 
     # A .npy, .npz, .jsonl or .csv file, a directory of raw files, or another job's output; in a bucket too.
     uri: str | None = None
-    # How the store of an s3:// or hf:// location is asked.
+    # How the store of an s3://, gs:// or hf:// location is asked.
     storage: Storage | None = None
     # In place: JSON lines of objects from input names to values, or CSV if format says so.
     data: str | None = None
@@ -494,9 +495,9 @@ class Input(Value, frozen=True, kw_only=True):
 class Output(Value, frozen=True, kw_only=True):
     """Where a batch job writes: a directory that gets numbered chunks and two manifests."""
 
-    # A directory, as pvc://CLAIM/PATH, or a folder in a bucket, as s3://BUCKET/FOLDER.
+    # A directory, as pvc://CLAIM/PATH, or a folder in a bucket, as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER.
     uri: str
-    # How the store of an s3:// location is asked.
+    # How the store of an s3:// or gs:// location is asked.
     storage: Storage | None = None
 
 
@@ -931,7 +932,7 @@ class ModelVersion(Value, frozen=True, kw_only=True):
 
     # The version's name, for example 2.
     name: str
-    # Where the file is: pvc://, s3://, hf://, oci://, https://, http:// or file://.
+    # Where the file is: pvc://, s3://, gs://, hf://, oci://, https://, http:// or file://.
     uri: str
     # sha256 of the file; workers refuse any other.
     digest: str | None = None
@@ -943,7 +944,7 @@ class ModelVersion(Value, frozen=True, kw_only=True):
     signature: SignatureSpec | None = None
     # Where the signature is (a Sigstore bundle); else model.sig beside the file.
     signature_uri: str | None = None
-    # How the store of an s3://, hf:// or oci:// location is asked.
+    # How the store of an s3://, gs://, hf:// or oci:// location is asked.
     storage: Storage | None = None
 
 

@@ -104,8 +104,9 @@ TOOL_SETS: dict[str, ToolSet] = {
     # Checks after Pod Security, CIS and the NSA's guide; the rules are in the program. Ten minutes on two cores.
     "trivy": ToolSet(module="trivy", programs={"trivy": "github.com/aquasecurity/trivy/cmd/trivy"}, experiments="jsonv2"),
     "kube-score": ToolSet(module="kube-score", programs={"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}),
-    # Where people have their models: a server of S3 and a registry, for the worker's tests.
+    # Where people have their models: servers of S3 and of Cloud Storage's API, and a registry, for the worker's tests.
     "rclone": ToolSet(module="rclone", programs={"rclone": "github.com/rclone/rclone"}),
+    "fake-gcs-server": ToolSet(module="fake-gcs-server", programs={"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}),
     "registry": ToolSet(module="registry", programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"}),
     # Where traces go, for `make test-traces`. Ten minutes on two cores.
     "jaeger": ToolSet(module="jaeger", programs={"jaeger": "github.com/jaegertracing/jaeger/cmd/jaeger"}),

@@ -105,7 +105,7 @@ class Trust(_Record, frozen=True):
 
 
 class Storage(_Record, frozen=True):
-    """How the store of an s3, hf or oci location is asked.
+    """How the store of an s3, gs, hf or oci location is asked.
 
     `secret` names the Secret whose keys (`storage.keys_of`) the worker finds in `folder` below IDENTITY_ROOT; empty where there is
     none. They go before `s3_endpoint`, `s3_region` and `hub_endpoint` of the settings. `aws_role` is assumed by the worker's own
@@ -124,7 +124,7 @@ class ModelSource(_Record, frozen=True):
     """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`).
 
     `trust` travels with it, so that whatever loads the model knows who must have signed it; None where nobody has to. The signature
-    is at `signature_uri`, or else beside the model's file as `model.sig`. `storage` is set for s3, hf and oci locations.
+    is at `signature_uri`, or else beside the model's file as `model.sig`. `storage` is set for s3, gs, hf and oci locations.
     """
 
     name: str

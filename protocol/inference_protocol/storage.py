@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from inference_protocol.uris import HubUri, OciUri, S3Uri, StoreUri, Uri
+from inference_protocol.uris import GsUri, HubUri, OciUri, S3Uri, StoreUri, Uri
 
 # Below IDENTITY_ROOT: a file for each key of a Secret (of a model, an input, an output), and the token by which a role is assumed.
 STORAGE_FOLDER = "storage"
@@ -24,6 +24,7 @@ _KEYS: dict[type[StoreUri], tuple[str, ...]] = {
         "AWS_CA_BUNDLE",
         CA_KEY,
     ),
+    GsUri: ("GOOGLE_APPLICATION_CREDENTIALS", "GCS_ENDPOINT_URL", CA_KEY),
     HubUri: ("HF_TOKEN", "HF_ENDPOINT", CA_KEY),
     OciUri: (DOCKER_KEY, CA_KEY),
 }

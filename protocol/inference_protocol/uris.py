@@ -1,7 +1,7 @@
 """Locations that a job may name: `pvc://claim/path`, `http(s)://host/path`, `file:///path` in the worker's image.
 
-Models and the inputs of batches may also be at `s3://bucket/key` and `hf://org/repo@revision/path`, models at
-`oci://registry/repo:tag#file`, and outputs at `s3://bucket/folder`.
+Models and the inputs of batches may also be at `s3://bucket/key`, `gs://bucket/key` and `hf://org/repo@revision/path`, models at
+`oci://registry/repo:tag#file`, and outputs at `s3://bucket/folder` and `gs://bucket/folder`.
 
 Parsing is pure. Whether a path leaves its volume through a symbolic link, or a host name resolves to a forbidden address,
 only the worker can see; it checks again there.
@@ -18,12 +18,14 @@ _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _METADATA = frozenset({"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd20:ce::254", "fd00:ec2::254", "fd00:ec2::23"})
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _BUCKET = re.compile(r"[a-z0-9][-a-z0-9.]{1,61}[a-z0-9]")
+# Google's may have underscores, and more letters where there are dots.
+_GS_BUCKET = re.compile(r"[a-z0-9][-_a-z0-9.]{1,220}[a-z0-9]")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][-\w.]{0,95}", re.ASCII)
 _COMPONENT = r"[a-z0-9]+(?:(?:[.]|_{1,2}|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(
     rf"(?P<name>{_COMPONENT}(?:/{_COMPONENT})*)(?::(?P<tag>\w[-\w.]{{0,127}})|@(?P<digest>sha256:[0-9a-f]{{64}}))?", re.ASCII
 )
-SCHEMES = ("pvc", "s3", "hf", "oci", "https", "http", "file")
+SCHEMES = ("pvc", "s3", "gs", "hf", "oci", "https", "http", "file")
 
 
 class UriError(ValueError):
@@ -62,6 +64,14 @@ class S3Uri:
 
 
 @dataclass(frozen=True, slots=True)
+class GsUri:
+    """An object of Google's Cloud Storage by its bucket and key."""
+
+    bucket: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class HubUri:
     """A file of a model hub's repository (`ORG/REPO`) at a branch, tag or commit."""
 
@@ -84,7 +94,8 @@ class OciUri:
     path: str
 
 
-StoreUri = S3Uri | HubUri | OciUri
+BucketUri = S3Uri | GsUri
+StoreUri = BucketUri | HubUri | OciUri
 RemoteUri = HttpUri | StoreUri
 Uri = PvcUri | FileUri | RemoteUri
 
@@ -108,7 +119,9 @@ def parse_uri(text: str) -> Uri:
         case "http" | "https":
             return _http(text)
         case "s3":
-            return _s3(text)
+            return S3Uri(*_object(text, "s3", _BUCKET, "endpoint and region"))
+        case "gs":
+            return GsUri(*_object(text, "gs", _GS_BUCKET, "the endpoint"))
         case "hf":
             return _hub(text)
         case "oci":
@@ -139,13 +152,14 @@ def _relative(text: str, path: str) -> PurePosixPath:
     return PurePosixPath(*segments)
 
 
-def _s3(text: str) -> S3Uri:
-    bucket, _, key = text.removeprefix("s3://").partition("/")
-    if not _BUCKET.fullmatch(bucket):
-        raise UriError(f"{text!r}: {bucket!r} is no bucket's name; write s3://BUCKET/KEY")
+def _object(text: str, scheme: str, names: re.Pattern[str], elsewhere: str) -> tuple[str, str]:
+    """The bucket and the key. `elsewhere` is what people try to write into the URI, and what belongs into the Secret."""
+    bucket, _, key = text.removeprefix(f"{scheme}://").partition("/")
+    form = f"{scheme}://BUCKET/KEY"
+    if not names.fullmatch(bucket):
+        raise UriError(f"{text!r}: {bucket!r} is no bucket's name; write {form}")
     # Many write a folder with its slash.
-    form = "s3://BUCKET/KEY, and endpoint and region into the Secret of storage.secretRef"
-    return S3Uri(bucket, _key(text, key.removesuffix("/"), form))
+    return bucket, _key(text, key.removesuffix("/"), f"{form}, and {elsewhere} into the Secret of storage.secretRef")
 
 
 def _hub(text: str) -> HubUri:

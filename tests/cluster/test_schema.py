@@ -25,15 +25,13 @@ NO_VERSION = "modelVersion picks a version of an InferenceModel; a model given a
 NO_DIGEST = "a model fetched over the network needs modelDigest (sha256:HEX), so that what runs is what you meant"
 BAD_MODEL = (
     "must be an InferenceModel's name (its version goes into modelVersion), "
-    "or a URI (pvc://, s3://, hf://, oci://, https://, http://, file:///) without '..'"
+    "or a URI (pvc://, s3://, gs://, hf://, oci://, https://, http://, file:///) without '..'"
 )
-BAD_INPUT = "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, https://, http:// or file:///"
-BAD_OUTPUT = "must start with pvc://CLAIM/PATH or s3://BUCKET/FOLDER"
+BAD_INPUT = "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, gs://BUCKET/KEY, hf://ORG/REPO, https://, http:// or file:///"
+BAD_OUTPUT = "must start with pvc://CLAIM/PATH, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"
 IN_BUCKETS: Raw = {"input": {"uri": "s3://rows/x.npy"}, "output": {"uri": "s3://answers/y"}}
-BAD_MODEL_SCHEME = (
-    "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, oci://REGISTRY/REPO, https://, http:// or file:///"
-)
-NO_STORE = "storage is for s3://, hf:// and oci://"
+BAD_MODEL_SCHEME = "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, gs://BUCKET/KEY, hf://ORG/REPO, oci://REGISTRY/REPO, https://, http:// or file:///"
+NO_STORE = "storage is for s3://, gs://, hf:// and oci://"
 CLIMBS = "must not contain '..': name the path from the volume's root"
 ONE_OF = "set exactly one of uri and data"
 INPUT_DIGEST = "an http(s) input needs its sha256 digest"
@@ -194,7 +192,7 @@ JOBS: list[Case] = [
         INPUT_DIGEST,
         {**FILES, "input": {"uri": "https://h/i.npy", "digest": DIGEST}},
     ),
-    ("scheme of an input", {**FILES, "input": {"uri": "gs://b/i"}}, BAD_INPUT, IN_BUCKETS),
+    ("scheme of an input", {**FILES, "input": {"uri": "azure://b/i"}}, BAD_INPUT, IN_BUCKETS),
     ("input that climbs", {**FILES, "input": {"uri": "pvc://d/a/../../b"}}, CLIMBS, {**FILES, "input": {"uri": "pvc://d/a/...b"}}),
     ("claim that climbs", {**FILES, "input": {"uri": "pvc://../b"}}, CLIMBS, FILES),
     ("output that climbs", {**FILES, "output": {"uri": "pvc://d/.."}}, CLIMBS, FILES),
@@ -203,7 +201,7 @@ JOBS: list[Case] = [
     (
         "storage of an input on a volume",
         {**FILES, "input": {**FILES["input"], "storage": BY_SECRET}},
-        "storage of an input is for s3:// and hf://",
+        "storage of an input is for s3://, gs:// and hf://",
         {**FILES, "input": {"uri": "hf://org/rows/x.npy", "storage": BY_SECRET}},
     ),
     (
@@ -215,8 +213,14 @@ JOBS: list[Case] = [
     (
         "storage of an output on a volume",
         {**FILES, "output": {**FILES["output"], "storage": BY_SECRET}},
-        "storage of an output is for s3://",
+        "storage of an output is for s3:// and gs://",
         {**FILES, "output": {"uri": "s3://answers/y", "storage": {**BY_SECRET, **BY_ROLE}}},
+    ),
+    (
+        "role of an output in Cloud Storage",
+        {**FILES, "output": {"uri": "gs://answers/y", "storage": BY_ROLE}},
+        "storage.awsRoleArn is for s3://",
+        {"input": {"uri": "gs://rows/x.npy", "storage": BY_SECRET}, "output": {"uri": "gs://answers/y", "storage": BY_SECRET}},
     ),
     ("output without uri", {**FILES, "output": {}}, "output.uri: Required value", FILES),
     (
@@ -486,10 +490,10 @@ MODELS: list[Case] = [
         {"versions": [{**IN_S3, "storage": BY_SECRET}]},
     ),
     ("version that climbs", {"versions": [{"name": "1", "uri": "pvc://d/../m"}]}, CLIMBS, {"versions": [VERSION]}),
-    ("scheme of a version", {"versions": [{"name": "1", "uri": "gs://b/m"}]}, BAD_MODEL_SCHEME, {"versions": [VERSION]}),
+    ("scheme of a version", {"versions": [{"name": "1", "uri": "azure://b/m"}]}, BAD_MODEL_SCHEME, {"versions": [VERSION]}),
     (
         "scheme of a signature",
-        {"versions": [{**VERSION, "signatureUri": "gs://b/m.sig"}]},
+        {"versions": [{**VERSION, "signatureUri": "azure://b/m.sig"}]},
         BAD_MODEL_SCHEME,
         {"versions": [{**VERSION, "signatureUri": "pvc://d/m.sig"}]},
     ),

@@ -1,4 +1,4 @@
-"""Real stores on loopback: rclone's server of S3, the registry of the Distribution project, and a line between that can be cut."""
+"""Real stores on loopback: rclone's server of S3, a server of Cloud Storage's API, the registry of the Distribution project, and a line between that can be cut."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 from dev import tools
 from dev.console import DevError
+from inference_protocol.uris import GsUri, S3Uri
 from tests.loopback import free_ports
 
 if TYPE_CHECKING:
@@ -50,6 +52,17 @@ class S3Server:
     folder: Path
     port: int
 
+    def uri(self, key: str) -> S3Uri:
+        """An object of the bucket that is there."""
+        return S3Uri("models", key)
+
+    def get(self, bucket: str, key: str) -> bytes:
+        return (self.folder / bucket / key).read_bytes()
+
+    def names(self, bucket: str, folder: str) -> set[str]:
+        """What is directly in a folder, and the folders in it."""
+        return {path.name for path in (self.folder / bucket / folder).iterdir()}
+
     def put(self, bucket: str, key: str, data: bytes) -> None:
         path = self.folder / bucket / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +91,46 @@ def s3_server(
         command += ["--cert", folder / "tls" / "tls.crt", "--key", folder / "tls" / "tls.key"]
     with _running([*map(str, command), str(buckets)], folder / "s3.log", port):
         yield S3Server(buckets, port)
+
+
+@dataclass
+class GcsServer:
+    """A server that answers as Cloud Storage does; it lets everybody in."""
+
+    port: int
+
+    def uri(self, key: str) -> GsUri:
+        """An object of the bucket that is there."""
+        return GsUri("models", key)
+
+    def put(self, bucket: str, key: str, data: bytes) -> None:
+        self._ask("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(key, safe='')}", data)
+
+    def get(self, bucket: str, key: str) -> bytes:
+        return self._ask("GET", f"/{bucket}/{quote(key)}")
+
+    def names(self, bucket: str, folder: str) -> set[str]:
+        """What is directly in a folder, and the folders in it."""
+        found = json.loads(self._ask("GET", f"/storage/v1/b/{bucket}/o?prefix={quote(folder, safe='')}/&delimiter=/"))
+        paths = (*(each["name"] for each in found.get("items", ())), *found.get("prefixes", ()))
+        return {path.removeprefix(f"{folder}/").rstrip("/") for path in paths}
+
+    def _ask(self, method: str, target: str, body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(f"http://localhost:{self.port}{target}", body, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return bytes(answer.read())
+
+
+@contextlib.contextmanager
+def gcs_server(folder: Path) -> Iterator[GcsServer]:
+    """A server of Cloud Storage's API with one bucket."""
+    program = tool("fake-gcs-server")
+    (port,) = free_ports(1)
+    (folder / "buckets" / "models").mkdir(parents=True)
+    command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", port, "-public-host", "localhost"]
+    command += ["-filesystem-root", folder / "buckets"]
+    with _running([*map(str, command)], folder / "gcs.log", port):
+        yield GcsServer(port)
 
 
 @dataclass

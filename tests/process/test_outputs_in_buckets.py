@@ -1,4 +1,4 @@
-"""The commit protocol on a real S3 server: the same as on a volume, whoever writes beside, and whatever the network loses."""
+"""The commit protocol on real servers of S3 and of Cloud Storage's API: the same as on a volume, whoever writes beside, and whatever the network loses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import re
 import socket
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +18,7 @@ from inference_protocol.hosts import NO_PROXY_VARIABLE, PROXY_VARIABLE
 from inference_protocol.messages import Storage
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.storage import OUTPUT_STORAGE_FOLDER
-from inference_protocol.uris import S3Uri
+from inference_protocol.uris import BucketUri, S3Uri
 from inference_worker import outbound, pace
 from inference_worker.batch.bucket import BucketFolder
 from inference_worker.batch.directory import Directory
@@ -25,8 +26,9 @@ from inference_worker.batch.manifest import ATTEMPTS, SUMMARY, Header, read_summ
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
 from inference_worker.stores import bucket
+from inference_worker.stores.calls import Request
 from tests.authority import Authority
-from tests.process.stores import KEY, SECRET, Line, S3Server, answering, line, s3_server
+from tests.process.stores import KEY, SECRET, GcsServer, Line, S3Server, answering, gcs_server, line, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from inference_worker.batch.storage import OutputStorage
 
 R = WorkerReason
+Store = S3Server | GcsServer
 STORAGE = Storage(secret="answers", folder=OUTPUT_STORAGE_FOLDER)
 TOTAL, STEP = 30, 13
 HEADER = Header(job="team/job", uid="uid-1", model_digest="sha256:aa", input="s3://in/x.npy", total=TOTAL)
@@ -45,6 +48,16 @@ CLAIM = f"{ATTEMPTS}/{HEADER.claim}.jsonl"
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with s3_server(tmp_path_factory.mktemp("s3"), written_to=True) as server:
         yield server
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Each of the two kinds."""
+    if request.param == "s3":
+        yield request.getfixturevalue("s3")
+    else:
+        with gcs_server(tmp_path_factory.mktemp("gcs")) as server:
+            yield server
 
 
 @pytest.fixture
@@ -59,7 +72,8 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     def write(port: int, **changes: str) -> None:
         folder = tmp_path / "identity" / OUTPUT_STORAGE_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        given = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": f"http://localhost:{port}"}
+        url = f"http://localhost:{port}"
+        given = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": url, "GCS_ENDPOINT_URL": url}
         for key, text in {**given, **changes}.items():
             (folder / key).write_text(text)
 
@@ -67,17 +81,17 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 
 
 @pytest.fixture
-def folder(s3: S3Server, keys: Callable[..., None], request: pytest.FixtureRequest) -> S3Uri:
+def folder(store: Store, keys: Callable[..., None], request: pytest.FixtureRequest) -> BucketUri:
     """A folder of this test's own."""
-    keys(s3.port)
-    return S3Uri("models", f"{abs(hash(request.node.name)):x}/out")
+    keys(store.port)
+    return store.uri(f"{abs(hash(request.node.name)):x}/out")
 
 
-def stored(uri: S3Uri) -> BucketFolder:
+def stored(uri: BucketUri) -> BucketFolder:
     return BucketFolder(uri, STORAGE, ())
 
 
-def opened(uri: S3Uri, *, attempt: int = 1, writer: str = "", **changes: object) -> Output:
+def opened(uri: BucketUri, *, attempt: int = 1, writer: str = "", **changes: object) -> Output:
     return Output(stored(uri), msgspec.structs.replace(HEADER, attempt=attempt, writer=writer, **changes), suffix=".jsonl")
 
 
@@ -85,7 +99,7 @@ def answers(start: int, end: int) -> bytes:
     return "".join(f"answer {i}\n" for i in range(start, end)).encode()
 
 
-def go_on(uri: S3Uri, *, attempt: int = 1, upto: int = TOTAL) -> int:
+def go_on(uri: BucketUri, *, attempt: int = 1, upto: int = TOTAL) -> int:
     """Commit from where the output ends, and finish when all is there. Returns where it began."""
     with opened(uri, attempt=attempt) as output:
         begun = output.end
@@ -101,14 +115,14 @@ def finished(output: Output, *, upto: int = TOTAL) -> None:
         output.finish()
 
 
-def read(s3: S3Server, uri: S3Uri) -> bytes:
-    """What a reader gets, from the server's own disk."""
-    place = s3.folder / uri.bucket / uri.key
-    return b"".join((place / chunk["file"]).read_bytes() for chunk in json.loads((place / SUMMARY).read_bytes())["chunks"])
+def read(store: Store, uri: BucketUri) -> bytes:
+    """What a reader gets who doesn't ask as workers do."""
+    chunks = json.loads(store.get(uri.bucket, f"{uri.key}/{SUMMARY}"))["chunks"]
+    return b"".join(store.get(uri.bucket, f"{uri.key}/{chunk['file']}") for chunk in chunks)
 
 
 @pytest.fixture(params=["a directory", "a bucket"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, folder: S3Uri) -> OutputStorage:
+def storage(request: pytest.FixtureRequest, tmp_path: Path, folder: BucketUri) -> OutputStorage:
     return Directory(tmp_path / "out") if request.param == "a directory" else stored(folder)
 
 
@@ -134,59 +148,61 @@ def test_both_kinds_of_storage_keep_what_the_protocol_asks_of_them(storage: Outp
     storage.close()
 
 
-def test_a_name_is_claimed_once(folder: S3Uri) -> None:
+def test_a_name_is_claimed_once(folder: BucketUri) -> None:
     assert stored(folder).claim(CLAIM, b"one\n")
 
     assert not stored(folder).claim(CLAIM, b"two\n")
 
 
-def test_two_workers_that_believe_to_be_the_same_attempt_are_told_apart(folder: S3Uri) -> None:
+def test_two_workers_that_believe_to_be_the_same_attempt_are_told_apart(folder: BucketUri) -> None:
     with opened(folder, writer="one"), pytest.raises(WorkerError) as caught:
         opened(folder, writer="two")
 
     assert caught.value.reason is R.OUTPUT_CLAIMED
 
 
-def test_a_batch_goes_on_where_it_was(s3: S3Server, folder: S3Uri) -> None:
+def test_a_batch_goes_on_where_it_was(store: Store, folder: BucketUri) -> None:
     assert go_on(folder, upto=STEP) == 0
     assert go_on(folder, attempt=2) == STEP
-    assert read(s3, folder) == answers(0, TOTAL)
+    assert read(store, folder) == answers(0, TOTAL)
     assert go_on(folder, attempt=3) == TOTAL
     summary = read_summary(stored(folder))
     assert summary is not None
-    kept = {path.name for path in (s3.folder / "models" / folder.key).iterdir()}
-    assert kept == {SUMMARY, ATTEMPTS, *(chunk.file for chunk in summary.chunks)}
+    assert store.names(folder.bucket, folder.key) == {SUMMARY, ATTEMPTS, *(chunk.file for chunk in summary.chunks)}
 
 
 def without_conditions(block: bytes) -> bytes:
-    return re.sub(rb"If-(None-)?Match: [^\r]*\r\n", b"", block)
+    return re.sub(rb"If-(None-)?Match: [^\r]*\r\n|ifGenerationMatch=\d+&", b"", block)
 
 
-def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path, keys: Callable[..., None]) -> None:
+@pytest.mark.parametrize("kind", [partial(s3_server, written_to=True, open_to_all=True), gcs_server])
+def test_a_store_that_ignores_conditions_is_refused(
+    tmp_path: Path, keys: Callable[..., None], kind: Callable[[Path], AbstractContextManager[Store]]
+) -> None:
     """A proxy takes them off, and the server checks no signature that would tell."""
-    with s3_server(tmp_path, written_to=True, open_to_all=True) as server, line(server.port, change=without_conditions) as wire:
+    with kind(tmp_path) as server, line(server.port, change=without_conditions) as wire:
         keys(wire.port)
         with pytest.raises(WorkerError) as caught:
-            opened(S3Uri("models", "out"))
+            opened(server.uri("out"))
 
     assert caught.value.reason is R.OUTPUT_STORE_UNSAFE and caught.value.permanent and "conditional writes" in caught.value.message
     assert not list((tmp_path / "buckets").rglob("*.jsonl")), "nothing is claimed"
 
 
-def test_a_store_that_asks_to_slow_down_is_asked_again(s3: S3Server, folder: S3Uri, keys: Callable[..., None]) -> None:
-    with line(s3.port, busy=3) as wire:
+def test_a_store_that_asks_to_slow_down_is_asked_again(store: Store, folder: BucketUri, keys: Callable[..., None]) -> None:
+    with line(store.port, busy=3) as wire:
         keys(wire.port)
         go_on(folder)
 
-    assert read(s3, folder) == answers(0, TOTAL)
+    assert read(store, folder) == answers(0, TOTAL)
 
 
 def test_patience_with_a_store_ends(
-    s3: S3Server, folder: S3Uri, keys: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    store: Store, folder: BucketUri, keys: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket, "_PATIENCE_SECONDS", 0.2)
     go_on(folder, upto=STEP)
-    with line(s3.port) as wire:
+    with line(store.port) as wire:
         keys(wire.port)
         with opened(folder, attempt=2) as output:
             wire.busy = 1000
@@ -195,23 +211,23 @@ def test_patience_with_a_store_ends(
 
     assert caught.value.reason is R.OUTPUT_UNREACHABLE and not caught.value.permanent
     assert "503 Service Unavailable" in caught.value.message
-    keys(s3.port)
+    keys(store.port)
     assert go_on(folder, attempt=3) == STEP
 
 
 @pytest.mark.parametrize("number", range(1, 9))
 def test_a_write_whose_answer_is_lost_is_no_other_workers(
-    s3: S3Server, folder: S3Uri, keys: Callable[..., None], number: int
+    store: Store, folder: BucketUri, keys: Callable[..., None], number: int
 ) -> None:
     """The store carried it out, and refuses it when it is repeated."""
-    with line(s3.port) as wire:
+    with line(store.port) as wire:
         keys(wire.port)
         asked = 0
         real = bucket.Bucket._ask
 
-        def counted(self: bucket.Bucket, request: bucket._Request) -> bucket._Answer:
+        def counted(self: bucket.Bucket, request: Request) -> bucket._Answer:
             nonlocal asked
-            if request.method == "PUT":
+            if request.method in ("PUT", "POST"):
                 asked += 1
                 wire.lost = 1 if asked == number else 0
             return real(self, request)
@@ -222,21 +238,23 @@ def test_a_write_whose_answer_is_lost_is_no_other_workers(
             with opened(folder, writer="one") as output:
                 finished(output)
 
-    assert asked >= 6 and read(s3, folder) == answers(0, TOTAL)
+    assert asked >= 6 and read(store, folder) == answers(0, TOTAL)
 
 
-def test_an_upload_that_is_cut_off_leaves_no_half_and_is_repeated(s3: S3Server, folder: S3Uri, keys: Callable[..., None]) -> None:
+def test_an_upload_that_is_cut_off_leaves_no_half_and_is_repeated(
+    store: Store, folder: BucketUri, keys: Callable[..., None]
+) -> None:
     data = random.Random(1).randbytes(4 << 20)
-    with line(s3.port, cut_sent_after=2 << 20) as wire:
+    with line(store.port, cut_sent_after=2 << 20) as wire:
         keys(wire.port)
         stored(folder).write("chunk", data)
         assert wire.cut_sent_after is None and wire.connections > 1
-    keys(s3.port)
+    keys(store.port)
 
     assert stored(folder).digest("chunk") == hashlib.sha256(data).hexdigest()
 
 
-def test_somebody_who_replaces_a_manifest_is_told_from_its_worker(folder: S3Uri) -> None:
+def test_somebody_who_replaces_a_manifest_is_told_from_its_worker(folder: BucketUri) -> None:
     with opened(folder) as output:
         stored(folder).remove(f"{ATTEMPTS}/{msgspec.structs.replace(HEADER, attempt=1).claim}.jsonl")
         with pytest.raises(WorkerError) as caught:
@@ -277,7 +295,7 @@ class Interruption:
         self.done = False
         real = bucket.Bucket._ask
 
-        def interrupted(asked: bucket.Bucket, request: bucket._Request) -> bucket._Answer:
+        def interrupted(asked: bucket.Bucket, request: Request) -> bucket._Answer:
             self._left -= 1
             if self._left == 0:
                 self.done = True
@@ -294,7 +312,7 @@ REQUESTS = 32
 @pytest.mark.parametrize("at", range(1, REQUESTS))
 @pytest.mark.parametrize("commits", [STEP, TOTAL])
 def test_a_later_attempt_may_come_at_any_request_and_outlive_the_first(
-    s3: S3Server, folder: S3Uri, at: int, commits: int, monkeypatch: pytest.MonkeyPatch
+    store: Store, folder: BucketUri, at: int, commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BucketFolder, "_require_conditions", lambda *_: None)
     second: list[Output] = []
@@ -313,10 +331,10 @@ def test_a_later_attempt_may_come_at_any_request_and_outlive_the_first(
             assert error.reason is R.OUTPUT_CLAIMED, error  # noqa: PT017
             done = False
     if done:
-        assert read(s3, folder) == answers(0, TOTAL)
+        assert read(store, folder) == answers(0, TOTAL)
     if interruption.done:
         finished(second[0])
-    assert read(s3, folder) == answers(0, TOTAL)
+    assert read(store, folder) == answers(0, TOTAL)
 
 
 def a_proxy(asked: list[bytes]) -> AbstractContextManager[int]:
@@ -347,7 +365,7 @@ def test_a_store_behind_a_proxy_is_asked_through_it_unless_it_is_an_exception(
     assert all(head.startswith(f"CONNECT localhost:{server.port} ".encode()) for head in asked)
 
 
-def test_a_proxy_that_refuses_is_named(folder: S3Uri, monkeypatch: pytest.MonkeyPatch, keys: Callable[..., None]) -> None:
+def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch, keys: Callable[..., None]) -> None:
     monkeypatch.setattr(bucket, "_PATIENCE_SECONDS", 0.0)
     keys(1, AWS_ENDPOINT_URL="https://store.example")
 
@@ -358,16 +376,16 @@ def test_a_proxy_that_refuses_is_named(folder: S3Uri, monkeypatch: pytest.Monkey
     with answering(refuse) as port:
         monkeypatch.setenv(PROXY_VARIABLE, f"http://localhost:{port}")
         with pytest.raises(WorkerError) as caught:
-            opened(folder)
+            opened(S3Uri("models", "out"))
 
     assert caught.value.reason is R.OUTPUT_UNREACHABLE and "refused to connect (HTTP 403)" in caught.value.message
 
 
 def test_credentials_that_are_renewed_meanwhile_are_read_anew(
-    s3: S3Server, folder: S3Uri, keys: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, keys: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket, "_FRESH_SECONDS", 0.0)
-    storage = stored(folder)
+    storage = stored(S3Uri("models", "renewed"))
     keys(s3.port, AWS_SECRET_ACCESS_KEY="of yesterday")
     with pytest.raises(OSError, match="403"):
         storage.write("one", b"1")

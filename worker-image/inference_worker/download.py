@@ -39,7 +39,7 @@ class Place:
     `authorize` gives the headers that prove who asks, for a URL and the headers that go with it. It is asked for the first host
     alone: what a redirect leads to has no right to them. `authorities` are CAs (PEM) beside those of the system. `denied` is the
     reason for 401 and 403, and `cure` what to do about an answer that is none of those expected. `mark` is the ETag that the file
-    must have; empty where any will do.
+    must have; empty where any will do. A `pinned` URL is of one version of the file, and 404 says that there is another by now.
     """
 
     url: str
@@ -50,6 +50,7 @@ class Place:
     denied: WorkerReason = WorkerReason.MODEL_UNREACHABLE
     cure: str = ""
     mark: str = ""
+    pinned: bool = False
 
 
 class Sink(Protocol):
@@ -183,6 +184,8 @@ def _take(response: http.client.HTTPResponse, place: Place, told: str, body: _Bo
 
 def _require_expected(response: http.client.HTTPResponse, place: Place, told: str, body: _Body, bounds: Bounds) -> None:
     status = response.status
+    if status in (404, 410) and place.pinned:
+        raise _changed(told)
     if status in (404, 410):
         raise WorkerError(bounds.missing, f"{told} does not exist (HTTP {status})")
     if (body.size or place.mark) and status in (412, 416):

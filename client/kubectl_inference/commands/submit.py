@@ -36,7 +36,8 @@ def submit(
     items: Annotated[int | None, typer.Option(help="How many items the input holds, if known.")] = None,
     input_secret: Annotated[str | None, typer.Option(help="The Secret by which the store of --input is asked.")] = None,
     output_uri: Annotated[
-        str | None, typer.Option("--output-uri", help="Where a batch writes, as pvc://CLAIM/PATH or s3://BUCKET/FOLDER.")
+        str | None,
+        typer.Option("--output-uri", help="Where a batch writes, as pvc://CLAIM/PATH, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER."),
     ] = None,
     output_secret: Annotated[str | None, typer.Option(help="The Secret by which the store of --output-uri is asked.")] = None,
     min_replicas: Annotated[int | None, typer.Option(help="Workers of a service that are always kept.")] = None,

@@ -88,7 +88,10 @@ class InputFormat(StrEnum):
 @api_type(
     Rule("has(self.uri) != has(self.data)", "set exactly one of uri and data"),
     Rule("!has(self.uri) || !self.uri.matches('^https?://') || has(self.digest)", "an http(s) input needs its sha256 digest"),
-    Rule("!has(self.storage) || (has(self.uri) && self.uri.matches('^(s3|hf)://'))", "storage of an input is for s3:// and hf://"),
+    Rule(
+        "!has(self.storage) || (has(self.uri) && self.uri.matches('^(s3|gs|hf)://'))",
+        "storage of an input is for s3://, gs:// and hf://",
+    ),
     Rule(
         "!has(self.storage) || !has(self.storage.awsRoleArn) || (has(self.uri) && self.uri.startsWith('s3://'))",
         "storage.awsRoleArn is for s3://",
@@ -101,7 +104,7 @@ class Input:
         InputLocation | None,
         Field(description="A .npy, .npz, .jsonl or .csv file, a directory of raw files, or another job's output; in a bucket too."),
     ] = None
-    storage: Annotated[Storage | None, Field(description="How the store of an s3:// or hf:// location is asked.")] = None
+    storage: Annotated[Storage | None, Field(description="How the store of an s3://, gs:// or hf:// location is asked.")] = None
     data: Annotated[
         str | None,
         Field(
@@ -125,14 +128,20 @@ class Input:
     ] = False
 
 
-@api_type(Rule("!has(self.storage) || self.uri.startsWith('s3://')", "storage of an output is for s3://"))
+@api_type(
+    Rule("!has(self.storage) || self.uri.matches('^(s3|gs)://')", "storage of an output is for s3:// and gs://"),
+    Rule("!has(self.storage) || !has(self.storage.awsRoleArn) || self.uri.startsWith('s3://')", "storage.awsRoleArn is for s3://"),
+)
 class Output:
     """Where a batch job writes: a directory that gets numbered chunks and two manifests."""
 
     uri: Annotated[
-        OutputLocation, Field(description="A directory, as pvc://CLAIM/PATH, or a folder in a bucket, as s3://BUCKET/FOLDER.")
+        OutputLocation,
+        Field(
+            description="A directory, as pvc://CLAIM/PATH, or a folder in a bucket, as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER."
+        ),
     ]
-    storage: Annotated[Storage | None, Field(description="How the store of an s3:// location is asked.")] = None
+    storage: Annotated[Storage | None, Field(description="How the store of an s3:// or gs:// location is asked.")] = None
 
 
 @api_type()
@@ -228,7 +237,7 @@ class Autoscaling:
         "modelVersion picks a version of an InferenceModel; a model given as a URI has none",
     ),
     Rule(
-        "!self.model.matches('^(https?|s3|hf|oci)://') || has(self.modelDigest)",
+        "!self.model.matches('^(https?|s3|gs|hf|oci)://') || has(self.modelDigest)",
         "a model fetched over the network needs modelDigest (sha256:HEX), so that what runs is what you meant",
     ),
     Rule("!has(self.autoscaling) || self.autoscaling.mode == 'None' || !has(self.input)", "autoscaling is for serving jobs"),
@@ -249,10 +258,10 @@ class InferenceJobSpec:
             description="The name of an InferenceModel in this namespace, or a URI of an ONNX file.",
             json_schema_extra=validated(
                 Rule(
-                    "self.contains('://') ? self.matches('^(pvc|s3|hf|oci|https|http|file)://[^ ]+$') && "
+                    "self.contains('://') ? self.matches('^(pvc|s3|gs|hf|oci|https|http|file)://[^ ]+$') && "
                     "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)') : self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
                     "must be an InferenceModel's name (its version goes into modelVersion), "
-                    "or a URI (pvc://, s3://, hf://, oci://, https://, http://, file:///) without '..'",
+                    "or a URI (pvc://, s3://, gs://, hf://, oci://, https://, http://, file:///) without '..'",
                 )
             ),
         ),

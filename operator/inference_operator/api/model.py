@@ -97,10 +97,10 @@ class SignatureSpec:
     ),
     Rule("self.?format.orValue('onnx') == 'onnx' || !has(self.quantization)", "quantization is for onnx"),
     Rule(
-        "!self.uri.matches('^(https?|s3|hf|oci)://') || has(self.digest)",
+        "!self.uri.matches('^(https?|s3|gs|hf|oci)://') || has(self.digest)",
         "a version fetched over the network needs its digest (sha256:HEX)",
     ),
-    Rule("!has(self.storage) || self.uri.matches('^(s3|hf|oci)://')", "storage is for s3://, hf:// and oci://"),
+    Rule("!has(self.storage) || self.uri.matches('^(s3|gs|hf|oci)://')", "storage is for s3://, gs://, hf:// and oci://"),
     Rule("!has(self.storage) || !has(self.storage.awsRoleArn) || self.uri.startsWith('s3://')", "storage.awsRoleArn is for s3://"),
 )
 class ModelVersion:
@@ -110,7 +110,7 @@ class ModelVersion:
                                description="The version's name, for example 2.")]  # fmt: skip
     uri: Annotated[
         ModelLocation,
-        Field(description="Where the file is: pvc://, s3://, hf://, oci://, https://, http:// or file://."),
+        Field(description="Where the file is: pvc://, s3://, gs://, hf://, oci://, https://, http:// or file://."),
     ]
     digest: Annotated[Digest | None, Field(description="sha256 of the file; workers refuse any other.")] = None
     format: Annotated[str, Field(pattern="^(onnx|torchscript)$", max_length=16, description="onnx or torchscript.")] = "onnx"
@@ -119,7 +119,9 @@ class ModelVersion:
     signature_uri: Annotated[
         ModelLocation | None, Field(description="Where the signature is (a Sigstore bundle); else model.sig beside the file.")
     ] = None
-    storage: Annotated[Storage | None, Field(description="How the store of an s3://, hf:// or oci:// location is asked.")] = None
+    storage: Annotated[
+        Storage | None, Field(description="How the store of an s3://, gs://, hf:// or oci:// location is asked.")
+    ] = None
 
 
 class Sharing(StrEnum):

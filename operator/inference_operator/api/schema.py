@@ -80,8 +80,8 @@ InputLocation = Annotated[
         max_length=2048,
         json_schema_extra=validated(
             Rule(
-                "self.matches('^(pvc|s3|hf|https|http|file)://[^ ]+$')",
-                "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, https://, http:// or file:///",
+                "self.matches('^(pvc|s3|gs|hf|https|http|file)://[^ ]+$')",
+                "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, gs://BUCKET/KEY, hf://ORG/REPO, https://, http:// or file:///",
             ),
             _NO_CLIMBING,
         ),
@@ -93,7 +93,10 @@ OutputLocation = Annotated[
         min_length=1,
         max_length=2048,
         json_schema_extra=validated(
-            Rule("self.matches('^(pvc|s3)://[^ ]+$')", "must start with pvc://CLAIM/PATH or s3://BUCKET/FOLDER"),
+            Rule(
+                "self.matches('^(pvc|s3|gs)://[^ ]+$')",
+                "must start with pvc://CLAIM/PATH, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER",
+            ),
             _NO_CLIMBING,
         ),
     ),
@@ -105,8 +108,9 @@ ModelLocation = Annotated[
         max_length=2048,
         json_schema_extra=validated(
             Rule(
-                "self.matches('^(pvc|s3|hf|oci|https|http|file)://[^ ]+$')",
-                "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, oci://REGISTRY/REPO, https://, http:// or file:///",
+                "self.matches('^(pvc|s3|gs|hf|oci|https|http|file)://[^ ]+$')",
+                "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, gs://BUCKET/KEY, hf://ORG/REPO, oci://REGISTRY/REPO, https://, "
+                "http:// or file:///",
             ),
             _NO_CLIMBING,
         ),

@@ -22,7 +22,8 @@ class Storage:
         SecretReference | None,
         Field(
             description="Of s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL, AWS_REGION, "
-            "AWS_CA_BUNDLE; of hf: HF_TOKEN, HF_ENDPOINT; of oci: .dockerconfigjson; ca.crt of all. Workers see no other key."
+            "AWS_CA_BUNDLE; of gs: GOOGLE_APPLICATION_CREDENTIALS, GCS_ENDPOINT_URL; of hf: HF_TOKEN, HF_ENDPOINT; "
+            "of oci: .dockerconfigjson; ca.crt of all. Workers see no other key."
         ),
     ] = None
     aws_role_arn: Annotated[

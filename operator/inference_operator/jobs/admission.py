@@ -9,7 +9,7 @@ from inference_operator.state.kueue import GROUP, VERSION, KueueApi
 from inference_operator.state.observed import Observed
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.source import locations
-from inference_protocol.uris import OciUri, PvcUri, S3Uri, UriError, parse_uri
+from inference_protocol.uris import GsUri, OciUri, PvcUri, S3Uri, UriError, parse_uri
 
 
 def admit(observed: Observed, settings: Settings, now: datetime) -> ResolvedJob | Refusal:
@@ -36,13 +36,15 @@ def _input_is_in_a_registry(spec: InferenceJobSpec) -> Refusal | None:
     given = spec.input.uri if spec.input is not None else None
     if given is None or not isinstance(parse_uri(given), OciUri):
         return None
-    return Refusal(Reason.INVALID_SPEC, f"input.uri {given!r}: inputs are read from pvc://, s3://, hf:// and https://", final=True)
+    return Refusal(
+        Reason.INVALID_SPEC, f"input.uri {given!r}: inputs are read from pvc://, s3://, gs://, hf:// and https://", final=True
+    )
 
 
 def _output_is_nowhere(spec: InferenceJobSpec) -> Refusal | None:
-    if spec.output is None or isinstance(parse_uri(spec.output.uri), PvcUri | S3Uri):
+    if spec.output is None or isinstance(parse_uri(spec.output.uri), PvcUri | S3Uri | GsUri):
         return None
-    told = f"output.uri {spec.output.uri!r} can't be written to; use pvc://CLAIM/PATH or s3://BUCKET/FOLDER"
+    told = f"output.uri {spec.output.uri!r} can't be written to; use pvc://CLAIM/PATH, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"
     return Refusal(Reason.INVALID_SPEC, told, final=True)
 
 

@@ -53,13 +53,13 @@ FAULTS = {
     "the output climbs": (a_job(input=Input(uri="pvc://d/i"), output=Output(uri="pvc://d/../o")), None, BAD, FOR_GOOD, "'..'"),
     "the model climbs": (a_job(model="pvc://m/%2e%2e/x"), None, BAD, FOR_GOOD, "'..'"),
     "the model is at the metadata service": (a_job(model="http://169.254.169.254/m"), None, BAD, FOR_GOOD, "metadata"),
-    "the output is no volume": (a_job(output=Output(uri="https://h/x")), None, BAD, FOR_GOOD, "pvc://CLAIM/PATH or s3://BUCKET"),
+    "the output is no volume": (a_job(output=Output(uri="https://h/x")), None, BAD, FOR_GOOD, "s3://BUCKET/FOLDER or gs://BUCKET"),
     "the input is in a registry": (
         a_job(input=Input(uri="oci://r.example/i"), output=OUTPUT),
         None,
         BAD,
         FOR_GOOD,
-        "s3://, hf:// and https://",
+        "s3://, gs://, hf:// and https://",
     ),
     "no such model": (a_job(model="m"), None, Reason.MODEL_UNKNOWN, FOR_NOW, "create it"),
     "the model can't be read": (

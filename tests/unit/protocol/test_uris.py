@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_protocol.uris import FileUri, HttpUri, HubUri, OciUri, PvcUri, S3Uri, UriError, forbidden_address, is_uri, parse_uri
+from inference_protocol.uris import (
+    FileUri,
+    GsUri,
+    HttpUri,
+    HubUri,
+    OciUri,
+    PvcUri,
+    S3Uri,
+    UriError,
+    forbidden_address,
+    is_uri,
+    parse_uri,
+)
 
 pieces = st.sampled_from(
     [*("..", ".", "/", "//", "\\", "a", "b c", "?", "#", ";", "@", ":", "[", "]", "pvc", ""),
@@ -169,6 +181,7 @@ DIGEST = "sha256:" + "a" * 64
     [
         ("s3://models/a/m.onnx", S3Uri("models", "a/m.onnx")),
         ("s3://models/a%20b%2Bc", S3Uri("models", "a b+c")),
+        ("gs://models_1.example.com/a%20b/", GsUri("models_1.example.com", "a b")),
         ("hf://org/net/m.onnx", HubUri("org/net", "main", "m.onnx")),
         ("hf://org/net.v2@refs%2Fpr%2F1/a/m.onnx", HubUri("org/net.v2", "refs/pr/1", "a/m.onnx")),
         ("oci://r.example/net", OciUri("r.example", "r.example", "net", "latest", "")),
@@ -184,6 +197,7 @@ def test_a_location_in_a_store_is_read(text: str, wanted: object) -> None:
     "text",
     ["s3://", "s3://models", "s3://models/", "s3://Models/k", "s3://models/a//b", "s3://models/a/../b", "s3://models/%2e%2e/b",
      "s3://models/k?endpoint=http://evil", "s3://user:secret@models/k", "s3://models/a%0d%0ab", "s3://169.254.169.254:80/k",
+     "gs://models", "gs://Models/k", "gs://-models/k", "gs://models/../b", "gs://models/k?generation=1", "gs://user:x@models/k",
      "hf://net/m.onnx", "hf://org/net", "hf://org/net@/m.onnx", "hf://org/net@v1", "hf://org/net@../m.onnx", "hf://../net/m.onnx",
      "oci://r.example", "oci://r.example/Net", "oci://r.example/net:", "oci://r.example/net@sha256:abc", "oci://u:p@r.example/net",
      "oci://169.254.169.254/net", "oci://[::1]/net", "oci://r.example/a/../b", "oci://r.example/net#", "oci://r.example:x/net"],

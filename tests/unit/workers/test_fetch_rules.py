@@ -74,7 +74,7 @@ def test_no_registry_is_named_that_is_not_allowed(field: str) -> None:
     assert isinstance(looked_at(job, model=model), ResolvedJob)
 
 
-@pytest.mark.parametrize("uri", ["s3://models/m.onnx", "hf://org/net/m.onnx", "oci://models.example/net"])
+@pytest.mark.parametrize("uri", ["s3://models/m.onnx", "gs://models/m.onnx", "hf://org/net/m.onnx", "oci://models.example/net"])
 def test_a_worker_is_told_the_list_for_stores_too(uri: str) -> None:
     """Where a bucket or a hub is the worker learns from a Secret: it alone can hold the list against that."""
     resolved = resolved_of(observed(a_job(model="m"), model=a_model("m", a_version(uri=uri))), ALLOWING)
@@ -86,6 +86,7 @@ def test_a_worker_is_told_the_list_for_stores_too(uri: str) -> None:
     ("uri", "wanted"),
     [
         ("s3://models/m.onnx", Storage(s3_endpoint="https://o", s3_region="eu")),
+        ("gs://models/m.onnx", None),
         ("hf://org/net/m.onnx", Storage(hub_endpoint="https://hub")),
         ("oci://models.example/net", None),
         ("pvc://data/m.onnx", None),

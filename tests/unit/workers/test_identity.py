@@ -164,6 +164,7 @@ BY_SECRET = Storage(secret_ref=SecretReference(name="models"))
     ("uri", "some"),
     [
         ("s3://models/m.onnx", {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_CA_BUNDLE"}),
+        ("gs://models/m.onnx", {"GOOGLE_APPLICATION_CREDENTIALS", "GCS_ENDPOINT_URL"}),
         ("hf://org/net/m.onnx", {"HF_TOKEN"}),
         ("oci://r.example/net", {".dockerconfigjson"}),
     ],

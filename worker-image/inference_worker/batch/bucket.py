@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from inference_protocol.messages import Storage
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import S3Uri
+from inference_protocol.uris import BucketUri
 from inference_worker.errors import WorkerError
 from inference_worker.exchange import Bounds
 from inference_worker.stores.bucket import Bucket
@@ -19,7 +19,6 @@ from inference_worker.stores.bucket import Bucket
 _LIMIT_BYTES = 5 << 30
 # Each commit writes all lines of its manifest again, and stores charge for requests. More than this no kill should cost.
 _COMMIT_SECONDS = 5.0
-_NO_MARK = '"00000000000000000000000000000000"'
 _REASONS = {
     WorkerReason.MODEL_UNREACHABLE: WorkerReason.OUTPUT_UNREACHABLE,
     WorkerReason.MODEL_ACCESS_DENIED: WorkerReason.OUTPUT_ACCESS_DENIED,
@@ -37,7 +36,7 @@ class _StoreError(OSError):
 class BucketFolder:
     """See storage.OutputStorage."""
 
-    def __init__(self, uri: S3Uri, storage: Storage, hosts: tuple[str, ...]) -> None:
+    def __init__(self, uri: BucketUri, storage: Storage, hosts: tuple[str, ...]) -> None:
         # It is not ended by a stop: what is answered is committed first.
         bounds = Bounds(hosts, _LIMIT_BYTES, WorkerReason.OUTPUT_UNWRITABLE, WorkerReason.OUTPUT_UNWRITABLE)
         self._bucket = Bucket(uri, storage, bounds)
@@ -140,7 +139,7 @@ class BucketFolder:
             holds = (
                 mark is not None
                 and self._bucket.write(key, b"2") is None
-                and self._bucket.write(key, b"3", mark=_NO_MARK) is None
+                and self._bucket.write(key, b"3", mark=self._bucket.strange_mark) is None
                 and self._bucket.write(key, b"4", mark=mark) is not None
                 and self._bucket.write(key, b"5", mark=mark) is None
             )
@@ -149,8 +148,9 @@ class BucketFolder:
         if not holds:
             raise WorkerError(
                 WorkerReason.OUTPUT_STORE_UNSAFE,
-                f"{self.label}: the store carries out writes whose condition (If-None-Match, If-Match) doesn't hold, so two "
-                "workers could overwrite each other's answers; use a store with conditional writes, or pvc://CLAIM/PATH",
+                f"{self.label}: the store carries out writes whose condition (If-None-Match, If-Match, ifGenerationMatch) doesn't "
+                "hold, so two workers could overwrite each other's answers; use a store with conditional writes, or "
+                "pvc://CLAIM/PATH",
             )
 
 

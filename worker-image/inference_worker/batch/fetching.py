@@ -7,14 +7,15 @@ from urllib.parse import urlsplit
 
 from inference_protocol.messages import BatchTask, Storage
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import HubUri, OciUri, RemoteUri, S3Uri
+from inference_protocol.uris import BucketUri, GsUri, HubUri, OciUri, RemoteUri, S3Uri
 from inference_worker import fetch
 from inference_worker.batch.formats.opening import WRITTEN_BY_ANOTHER
 from inference_worker.batch.items import invalid
 from inference_worker.batch.manifest import ATTEMPTS
 from inference_worker.errors import WorkerError
 from inference_worker.exchange import Bounds
-from inference_worker.stores.bucket import Bucket, Found
+from inference_worker.stores.bucket import Bucket
+from inference_worker.stores.calls import Found
 
 # Of the 2 GiB that a worker has in /tmp.
 _LIMIT_BYTES = 3 << 29
@@ -37,10 +38,10 @@ def fetched(uri: RemoteUri, task: BatchTask, scratch: Path, stop: Callable[[], b
     storage = task.input_storage or Storage()
     try:
         match uri:
-            case S3Uri():
+            case S3Uri() | GsUri():
                 return _Objects(uri, storage, bounds, task).fetched(scratch)
             case OciUri():
-                words = f"inputs aren't read from {task.input_uri!r}; use pvc://, s3://, hf:// or https://"
+                words = f"inputs aren't read from {task.input_uri!r}; use pvc://, s3://, gs://, hf:// or https://"
                 raise WorkerError(WorkerReason.URI_FORBIDDEN, words)  # noqa: TRY301 -- as the others, it passes the table below
             case _:
                 return _file(uri, task, scratch, bounds, storage)
@@ -68,7 +69,7 @@ def _require(text: str, digest: str, wanted: str | None) -> None:
 class _Objects:
     """An object in a bucket, or all of a folder."""
 
-    def __init__(self, uri: S3Uri, storage: Storage, bounds: Bounds, task: BatchTask) -> None:
+    def __init__(self, uri: BucketUri, storage: Storage, bounds: Bounds, task: BatchTask) -> None:
         self._bucket = Bucket(uri, storage, bounds)
         self._key = uri.key
         self._text = task.input_uri or ""

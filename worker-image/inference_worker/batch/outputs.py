@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 from inference_protocol.messages import BatchTask, Storage
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import PvcUri, S3Uri
+from inference_protocol.uris import BucketUri, GsUri, PvcUri, S3Uri
 from inference_worker import volumes
 from inference_worker.batch.directory import Directory
 from inference_worker.batch.manifest import CHUNK_NAME
@@ -23,15 +23,15 @@ def storage_of(task: BatchTask, root: Path, hosts: tuple[str, ...]) -> OutputSto
             if isinstance(given, PvcUri):
                 _require_apart(PurePosixPath(volumes.local_path(given, root=root)), PurePosixPath(path))
             return Directory(path)
-        case S3Uri():
+        case S3Uri() | GsUri():
             # Only who writes to a store pays for the import.
             from inference_worker.batch.bucket import BucketFolder
 
-            if isinstance(given, S3Uri):
+            if type(given) is type(uri):
                 _require_apart(_as_path(given), _as_path(uri))
             return BucketFolder(uri, task.output_storage or Storage(), hosts)
         case _:
-            words = f"answers can't be kept at {text!r}; use pvc://CLAIM/PATH or s3://BUCKET/FOLDER"
+            words = f"answers can't be kept at {text!r}; use pvc://CLAIM/PATH, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"
             raise WorkerError(WorkerReason.URI_FORBIDDEN, words)
 
 
@@ -41,5 +41,5 @@ def _require_apart(source: PurePosixPath, output: PurePosixPath) -> None:
         raise WorkerError(WorkerReason.OUTPUT_CONFLICT, "the input lies in the output's directory; choose another output")
 
 
-def _as_path(uri: S3Uri) -> PurePosixPath:
+def _as_path(uri: BucketUri) -> PurePosixPath:
     return PurePosixPath("/", uri.bucket, uri.key)

@@ -1,10 +1,10 @@
 """Where people have their models: object stores, model hubs, OCI registries. Each is a plan of GETs; `download` carries it out."""
 
 from inference_protocol.messages import Storage
-from inference_protocol.uris import HubUri, OciUri, S3Uri, StoreUri
+from inference_protocol.uris import BucketUri, GsUri, HubUri, OciUri, StoreUri
 from inference_worker.download import Place, Sink, download_into
 from inference_worker.exchange import Bounds
-from inference_worker.stores import hub, registry, s3
+from inference_worker.stores import gcs, hub, registry, s3
 from inference_worker.stores.keys import Keys
 
 
@@ -15,7 +15,9 @@ def fetch_into(file: Sink, uri: StoreUri, told: str, storage: Storage, bounds: B
     return download_into(file, place_of(uri, told, storage, bounds), bounds)
 
 
-def place_of(uri: S3Uri | HubUri, told: str, storage: Storage, bounds: Bounds) -> Place:
+def place_of(uri: BucketUri | HubUri, told: str, storage: Storage, bounds: Bounds) -> Place:
     """Where a store has a file that one request fetches. Raises WorkerError."""
     keys = Keys.of(uri, storage)
+    if isinstance(uri, GsUri):
+        return gcs.place(uri, told, keys)
     return hub.place(uri, told, storage, keys) if isinstance(uri, HubUri) else s3.place(uri, told, storage, keys, bounds)

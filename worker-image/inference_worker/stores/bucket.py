@@ -4,24 +4,22 @@ Requests are signed anew each time. A store that is busy, or away, is asked agai
 known by its bytes.
 """
 
-import hashlib
-import html
 import random
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from inference_protocol.messages import Storage
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import S3Uri
-from inference_worker.download import Place, download_into
+from inference_protocol.uris import BucketUri, GsUri
+from inference_worker.download import download_into
 from inference_worker.errors import StoppedError, WorkerError
 from inference_worker.exchange import Bounds, answered, small_body, status_words
-from inference_worker.stores import s3
+from inference_worker.stores import gcs, s3
+from inference_worker.stores.calls import Dialect, Found, Request
 from inference_worker.stores.keys import Keys
 
 T = TypeVar("T")
@@ -41,34 +39,12 @@ _LISTED_AT_MOST = 100_000
 _PAGES_AT_MOST = 1_000
 _PAGE_LIMIT_BYTES = 4 << 20
 _ERROR_LIMIT_BYTES = 64 << 10
-_CURE = (
-    "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may s3:GetObject, s3:PutObject, "
-    "s3:DeleteObject and s3:ListBucket"
-)
-
-
-class Found(NamedTuple):
-    """An object of a listing; `mark` is its ETag."""
-
-    key: str
-    mark: str
-    size: int
 
 
 class _Answer(NamedTuple):
     status: int
     mark: str
     data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    method: str
-    key: str = ""
-    query: Mapping[str, str] | None = None
-    headers: Mapping[str, str] | None = None
-    body: bytes | None = None
-    limit: int = _ERROR_LIMIT_BYTES
 
 
 class Bucket:
@@ -78,19 +54,25 @@ class Bucket:
     that is not there and what is too large; and StoppedError.
     """
 
-    def __init__(self, uri: S3Uri, storage: Storage, bounds: Bounds) -> None:
+    def __init__(self, uri: BucketUri, storage: Storage, bounds: Bounds) -> None:
         self._uri = uri
         self._storage = storage
         self._bounds = bounds
-        self._access: tuple[float, s3.Access] | None = None
+        self._access: tuple[float, Dialect] | None = None
+        self._scheme = "gs" if isinstance(uri, GsUri) else "s3"
 
     def told(self, key: str) -> str:
         """What messages call an object."""
-        return f"s3://{self._uri.bucket}/{key}"
+        return f"{self._scheme}://{self._uri.bucket}/{key}"
+
+    @property
+    def strange_mark(self) -> str:
+        """A mark that no object has."""
+        return self._now().strange_mark
 
     def read(self, key: str, limit: int) -> bytes | None:
         """The first `limit` bytes of an object; None where there is none."""
-        answer = self._asked(_Request("GET", key, headers={"Range": f"bytes=0-{limit - 1}"}, limit=limit))
+        answer = self._asked(lambda store: store.read(key, self.told(key), limit))
         # Where an object is empty, there is no first byte.
         empty = answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
         return None if answer.status == HTTPStatus.NOT_FOUND else b"" if empty else answer.data
@@ -100,96 +82,89 @@ class Bucket:
 
         def once() -> str:
             with path.open("wb") as file:
-                return download_into(file, self._place(key, mark), self._bounds)
+                return download_into(file, self._now().place(key, self.told(key), mark), self._bounds)
 
         return self._patiently(once)
 
     def digest(self, key: str) -> str:
         """The `sha256:HEX` of an object."""
-        return self._patiently(lambda: download_into(_Nowhere(), self._place(key), self._bounds))
+        return self._patiently(lambda: download_into(_Nowhere(), self._now().place(key, self.told(key)), self._bounds))
 
     def write(self, key: str, data: bytes, *, mark: str = "") -> str | None:
-        """Write an object that has this ETag, or that isn't there where `mark` is empty.
+        """Write an object that has this mark, or that isn't there where `mark` is empty.
 
-        Returns its new ETag; None where another has been quicker.
+        Returns its new mark; None where another has been quicker.
         """
-        condition = {"If-Match": mark} if mark else {"If-None-Match": "*"}
-        answer = self._asked(_Request("PUT", key, headers=condition, body=data))
+        answer = self._asked(lambda store: store.write(key, self.told(key), data, mark))
         if answer.status == HTTPStatus.OK:
             return answer.mark
         # The answer to a write that was carried out may have been lost, and the write repeated.
-        there = self._asked(_Request("GET", key, headers={"Range": f"bytes=0-{len(data)}"}, limit=len(data) + 1))
+        there = self._asked(lambda store: store.read(key, self.told(key), len(data) + 1))
         return there.mark if there.status != HTTPStatus.NOT_FOUND and there.data == data else None
 
     def remove(self, key: str) -> None:
         """Remove an object, if it is there."""
-        self._asked(_Request("DELETE", key))
+        self._asked(lambda store: store.removal(key, self.told(key)))
 
     def names(self, prefix: str) -> list[Found]:
         """What a folder holds, without what is in folders below it. `prefix` ends with a slash."""
         found: list[Found] = []
-        query = {"list-type": "2", "prefix": prefix, "delimiter": "/"}
+        token = ""
         for _ in range(_PAGES_AT_MOST):
-            page = self._asked(_Request("GET", query=query, limit=_PAGE_LIMIT_BYTES))
-            if page.status == HTTPStatus.NOT_FOUND:
+            answer = self._asked(partial(_listing, prefix=prefix, told=self.told(""), token=token))
+            if answer.status == HTTPStatus.NOT_FOUND:
                 raise self._no_bucket()
-            found.extend(self._within(prefix, entry) for entry in _entries(page.data))
+            page = self._now().page(answer.data)
+            found.extend(self._within(prefix, entry) for entry in page.found)
             if len(found) > _LISTED_AT_MOST:
                 break
-            token = _element("NextContinuationToken", page.data)
+            token = page.token
             if not token:
                 return [entry for entry in found if entry.key]
-            query["continuation-token"] = token
         raise WorkerError(self._bounds.large, f"{self.told(prefix)} has more than {_LISTED_AT_MOST} objects; split it")
 
     def _within(self, prefix: str, entry: Found) -> Found:
         """An object by its name in a folder. Raises WorkerError for one elsewhere: a file is called as it is."""
         name = entry.key.removeprefix(prefix)
         if not entry.key.startswith(prefix) or "/" in name or "\0" in name:
-            words = f"{self.told(prefix)} lists {entry.key!r}, which is not in it; the store doesn't do what S3 does"
+            words = f"{self.told(prefix)} lists {entry.key!r}, which is not in it; the store doesn't list what it was asked for"
             raise WorkerError(WorkerReason.MODEL_UNREACHABLE, words)
         return Found(name, entry.mark, entry.size)
 
-    def _asked(self, request: _Request) -> _Answer:
+    def _asked(self, write: Callable[[Dialect], Request]) -> _Answer:
         """The answer to a request, whose status is one of those that its caller knows."""
-        answer = self._patiently(lambda: self._ask(request))
+        answer = self._patiently(lambda: self._ask(write(self._now())))
         if answer.status in (401, 403) and self._forget_old_credentials():
-            answer = self._patiently(lambda: self._ask(request))
-        expected = {
-            "GET": (200, 206, 404, 416),
-            "PUT": (200, 404, 412) if "If-Match" in (request.headers or {}) else (200, 412),
-            "DELETE": (200, 204, 404),
-        }[request.method]
-        if answer.status in expected:
+            answer = self._patiently(lambda: self._ask(write(self._now())))
+        store = self._now()
+        request = write(store)
+        if answer.status in request.expected:
             return answer
         if answer.status == HTTPStatus.NOT_FOUND:
             raise self._no_bucket()
         denied = answer.status in (401, 403)
         reason = WorkerReason.MODEL_ACCESS_DENIED if denied else WorkerReason.MODEL_UNREACHABLE
-        told = self.told(request.key)
-        raise WorkerError(reason, f"{told} answered HTTP {status_words(answer.status)} to {request.method}; {_CURE}")
+        raise WorkerError(reason, f"{request.told} answered HTTP {status_words(answer.status)} to {request.method}; {store.cure}")
 
-    def _ask(self, request: _Request) -> _Answer:
-        access, told = self._now(), self.told(request.key)
-        url, headers = access.url(request.key, request.query), request.headers or {}
-        body = request.body
-        proof = access.signed(request.method, url, headers, hashlib.sha256(body or b"").hexdigest())
+    def _ask(self, request: Request) -> _Answer:
+        store, told = self._now(), request.told
         asked = answered(
-            url,
-            {**headers, **proof},
+            request.url,
+            {**request.headers, **store.proof(request)},
             told=told,
-            authorities=access.authorities,
+            authorities=store.authorities,
             bounds=self._bounds,
             method=request.method,
-            sent=body,
+            sent=request.body,
         )
         with asked as (response, pace):
             if response.status in _BUSY:
                 raise WorkerError(
                     WorkerReason.MODEL_UNREACHABLE, f"{told} answered HTTP {status_words(response.status)} to {request.method}"
                 )
-            limit = request.limit if response.status in (200, 206) else _ERROR_LIMIT_BYTES
-            return _Answer(response.status, response.getheader("ETag", ""), small_body(response, pace, told, limit=limit))
+            limit = request.limit if response.status in (200, 206) else request.limit_of_errors
+            data = small_body(response, pace, told, limit=limit)
+            return _Answer(response.status, store.mark(response.headers, data), data)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Ask again while the store is busy or away, with pauses that grow and differ between workers."""
@@ -210,13 +185,10 @@ class Bucket:
                 raise StoppedError(self.told(self._uri.key))
             time.sleep(min(left, _LOOK_SECONDS))
 
-    def _place(self, key: str, mark: str = "") -> Place:
-        return replace(self._now().place(key, self.told(key)), mark=mark)
-
-    def _now(self) -> s3.Access:
+    def _now(self) -> Dialect:
         if self._access is None or time.monotonic() - self._access[0] > _ACCESS_SECONDS:
             keys = Keys.of(self._uri, self._storage)
-            self._access = time.monotonic(), s3.access(self._uri.bucket, self._storage, keys, self._bounds)
+            self._access = time.monotonic(), _access(self._uri, self._storage, keys, self._bounds)
         return self._access[1]
 
     def _forget_old_credentials(self) -> bool:
@@ -227,7 +199,7 @@ class Bucket:
         return True
 
     def _no_bucket(self) -> WorkerError:
-        text = f"there is no bucket {self._uri.bucket!r}; create it, or correct the URI and AWS_ENDPOINT_URL"
+        text = f"there is no bucket {self._uri.bucket!r}; create it, or correct the URI and {self._now().endpoint_key}"
         return WorkerError(self._bounds.missing, text)
 
 
@@ -246,13 +218,9 @@ def _pauses() -> Iterator[float]:
         pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
 
-def _entries(page: bytes) -> Iterator[Found]:
-    # Elements without markup within, so that no parser of XML, with what documents can do to it, is needed.
-    for each in re.findall(rb"<Contents>(.*?)</Contents>", page, re.DOTALL):
-        size = _element("Size", each)
-        yield Found(_element("Key", each), _element("ETag", each), int(size) if size.isdecimal() and len(size) < 20 else 0)
+def _access(uri: BucketUri, storage: Storage, keys: Keys, bounds: Bounds) -> Dialect:
+    return gcs.access(uri, keys) if isinstance(uri, GsUri) else s3.access(uri.bucket, storage, keys, bounds)
 
 
-def _element(name: str, document: bytes) -> str:
-    found = re.search(rf"<{name}>([^<]*)</{name}>".encode(), document)
-    return html.unescape(found[1].decode(errors="replace")) if found is not None else ""
+def _listing(store: Dialect, *, prefix: str, told: str, token: str) -> Request:
+    return store.listing(prefix, told, token)

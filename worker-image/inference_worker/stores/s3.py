@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import HTTPMessage
 from urllib.parse import quote, urlencode, urlsplit
 
 from inference_protocol.messages import Storage
@@ -19,6 +20,7 @@ from inference_protocol.uris import S3Uri
 from inference_worker.download import Authorize, Place, no_authorization
 from inference_worker.errors import WorkerError
 from inference_worker.exchange import Bounds, answered, small_body, status_words
+from inference_worker.stores.calls import PAGE_LIMIT_BYTES, READ, REMOVED, Found, Page, Request, element, first_bytes
 from inference_worker.stores.keys import Keys, denied, endpoint, read_file
 
 _REGION = "us-east-1"
@@ -28,7 +30,11 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 _STS_LIMIT_BYTES = 64 << 10
 _ELEMENTS = (b"AccessKeyId", b"SecretAccessKey", b"SessionToken")
 _SAFE = "-._~"
-CURE = "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may read the object (s3:GetObject)"
+_CURE = "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may read the object (s3:GetObject)"
+_BUCKET_CURE = (
+    "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may s3:GetObject, s3:PutObject, "
+    "s3:DeleteObject and s3:ListBucket"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,46 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a bucket is asked: by which URL, and who asks; nobody where `credentials` is None."""
+    """See calls.Dialect. A mark is an ETag; nobody asks where `credentials` is None."""
 
     base: str
     region: str
     credentials: Credentials | None
     authorities: str = field(repr=False)
+    cure: str = _BUCKET_CURE
+    endpoint_key: str = "AWS_ENDPOINT_URL"
+    strange_mark: str = '"00000000000000000000000000000000"'
+
+    def proof(self, request: Request) -> Mapping[str, str]:
+        """See calls.Dialect."""
+        return self.signed(request.method, request.url, request.headers, hashlib.sha256(request.body or b"").hexdigest())
+
+    def read(self, key: str, told: str, limit: int) -> Request:
+        """See calls.Dialect."""
+        return Request("GET", self.url(key), told, READ, first_bytes(limit), limit=limit)
+
+    def write(self, key: str, told: str, data: bytes, mark: str) -> Request:
+        """See calls.Dialect. An object that must have a mark, and is gone, is 404 as a bucket is that isn't there."""
+        condition = {"If-Match": mark} if mark else {"If-None-Match": "*"}
+        return Request("PUT", self.url(key), told, (200, 404, 412) if mark else (200, 412), condition, data)
+
+    def removal(self, key: str, told: str) -> Request:
+        """See calls.Dialect."""
+        return Request("DELETE", self.url(key), told, REMOVED)
+
+    def listing(self, prefix: str, told: str, token: str) -> Request:
+        """See calls.Dialect."""
+        asked = {"list-type": "2", "prefix": prefix, "delimiter": "/", **({"continuation-token": token} if token else {})}
+        return Request("GET", self.url("", asked), told, READ, limit=PAGE_LIMIT_BYTES)
+
+    def mark(self, headers: HTTPMessage, data: bytes) -> str:  # noqa: ARG002 -- S3 says it in a header
+        """See calls.Dialect."""
+        return str(headers.get("ETag", ""))
+
+    def page(self, data: bytes) -> Page:
+        """See calls.Dialect."""
+        entries = re.findall(rb"<Contents>(.*?)</Contents>", data, re.DOTALL)
+        return Page(list(map(_found, entries)), element("NextContinuationToken", data))
 
     def url(self, key: str, query: Mapping[str, str] | None = None) -> str:
         """That of an object, or of the bucket itself for an empty key."""
@@ -61,8 +101,8 @@ class Access:
         now = datetime.fromtimestamp(time.time(), UTC)
         return signed(url, headers, self.credentials, self.region, now, method=method, payload=payload)
 
-    def place(self, key: str, told: str) -> Place:
-        """Where an object is fetched from."""
+    def place(self, key: str, told: str, mark: str = "") -> Place:
+        """See calls.Dialect."""
         return Place(
             self.url(key),
             told,
@@ -71,12 +111,18 @@ class Access:
             # A signature is for one host: a redirect says that the region or the endpoint is wrong.
             follows=False,
             denied=WorkerReason.MODEL_ACCESS_DENIED,
-            cure=CURE,
+            cure=_CURE,
+            mark=mark,
         )
 
     @property
     def _authorize(self) -> Authorize:
         return lambda url, headers: self.signed("GET", url, headers)
+
+
+def _found(entry: bytes) -> Found:
+    size = element("Size", entry)
+    return Found(element("Key", entry), element("ETag", entry), int(size) if size.isdecimal() and len(size) < 20 else 0)
 
 
 def access(bucket: str, storage: Storage, keys: Keys, bounds: Bounds) -> Access:
