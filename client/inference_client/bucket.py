@@ -9,8 +9,8 @@ from inference_client.errors import ClientError, ForbiddenError, NotFoundError, 
 from inference_client.steps import AnySteps, T, worked
 
 _READ_BYTES = 1 << 20
-_SCHEME = "s3://"
-_NEEDED = "a bucket needs fsspec: pip install 'inference-client[bucket]', and for s3:// s3fs beside it"
+_SCHEMES = ("s3://", "gs://")
+_NEEDED = "a bucket needs fsspec: pip install 'inference-client[bucket]', and beside it for s3:// s3fs, for gs:// gcsfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Bucket:
 def bucket(uri: str) -> Bucket:
     """The folder at a URI. Raises ClientError for one of a store that jobs don't write to, or without its package."""
     # fsspec reads `A::B` as one store within another, also on this machine.
-    if not uri.startswith(_SCHEME) or "::" in uri:
-        raise ClientError(f"{uri!r} is no output that can be fetched: jobs write to pvc:// and s3://")
+    if not uri.startswith(_SCHEMES) or "::" in uri:
+        raise ClientError(f"{uri!r} is no output that can be fetched: jobs write to pvc://, s3:// and gs://")
     try:
         import fsspec
     except ImportError as error:

@@ -20,7 +20,9 @@ def push(sources: list[Path], target: str, *, force: bool, sent: Sent) -> list[s
     try:
         import fsspec
     except ImportError as error:
-        raise ClientError("a bucket needs fsspec: pip install 'inference-client[bucket]', and for s3:// s3fs beside it") from error
+        raise ClientError(
+            "a bucket needs fsspec: pip install 'inference-client[bucket]', and beside it for s3:// s3fs, for gs:// gcsfs"
+        ) from error
     folder = target.endswith("/") or len(sources) > 1
     uris = [f"{target.rstrip('/')}/{one.name}" if folder else target for one in sources]
     for source, uri in zip(sources, uris, strict=True):

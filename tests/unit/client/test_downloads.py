@@ -255,8 +255,8 @@ def test_small_answers_become_a_file(server: Server, tmp_path: Path, fetched: Fe
 def test_what_has_no_output_is_told(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for job, words in (
         (a_service(), "is a service: it has no output"),
-        (a_job(*succeeded(), spec={"output": {"uri": "file:///etc"}}), "jobs write to pvc:// and s3://"),
-        (a_job(*succeeded(), spec={"output": {"uri": "s3://a::file:///etc"}}), "jobs write to pvc:// and s3://"),
+        (a_job(*succeeded(), spec={"output": {"uri": "file:///etc"}}), "jobs write to pvc://, s3:// and gs://"),
+        (a_job(*succeeded(), spec={"output": {"uri": "s3://a::file:///etc"}}), "jobs write to pvc://, s3:// and gs://"),
         (a_job(*succeeded(), spec={"output": {"uri": "pvc://data/../x"}}), "is no folder on a claim"),
         (a_job(*succeeded(), spec={"output": {"uri": "pvc://other/x"}}), "has no PersistentVolumeClaim other"),
     ):
@@ -277,15 +277,16 @@ def test_a_time_has_an_end(server: Server, tmp_path: Path, monkeypatch: pytest.M
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DirFileSystem:
     """A bucket whose objects are files of this machine."""
     made = DirFileSystem(str(tmp_path / "buckets"), LocalFileSystem(), skip_instance_cache=True)
-    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda uri: (made, uri.removeprefix("s3://")))
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda uri: (made, uri.partition("://")[2]))
     return made
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_an_output_is_fetched_from_a_bucket_without_a_pod(
-    server: Server, store: DirFileSystem, tmp_path: Path, fetched: Fetch
+    server: Server, store: DirFileSystem, tmp_path: Path, fetched: Fetch, scheme: str
 ) -> None:
     bucket = tmp_path / "buckets" / "answers" / "out"
-    server.job = a_job(*succeeded(), spec={"output": {"uri": "s3://answers/out/"}})
+    server.job = a_job(*succeeded(), spec={"output": {"uri": f"{scheme}://answers/out/"}})
     (one,) = written(bucket, b"an answer")
 
     assert fetched(server, tmp_path / "out").whole
