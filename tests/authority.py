@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,7 @@ class Authority:
         from cryptography.hazmat.primitives.asymmetric import rsa as rsa_keys
 
         key = rsa_keys.generate_private_key(65537, 2048) if rsa else ec.generate_private_key(ec.SECP256R1())
-        found: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
+        found: list[x509.GeneralName] = [_general(name) for name in names]
         found += [x509.UniformResourceIdentifier(uri)] if uri is not None else []
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)] if common is not None else [])
         builder = self._begun(subject, key.public_key(), seconds).add_extension(
@@ -128,6 +129,13 @@ class Authority:
             .not_valid_before(now - dt.timedelta(seconds=60))
             .not_valid_after(now + dt.timedelta(seconds=seconds))
         )
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _key_pem(key: object) -> str:

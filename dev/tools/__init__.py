@@ -108,6 +108,8 @@ TOOL_SETS: dict[str, ToolSet] = {
     "rclone": ToolSet(module="rclone", programs={"rclone": "github.com/rclone/rclone"}),
     "fake-gcs-server": ToolSet(module="fake-gcs-server", programs={"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}),
     "registry": ToolSet(module="registry", programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"}),
+    # By which a user of `make bench NAME=new_user` pushes to that registry.
+    "oras": ToolSet(module="oras", programs={"oras": "oras.land/oras/cmd/oras"}),
     # Where traces go, for `make test-traces`. Ten minutes on two cores.
     "jaeger": ToolSet(module="jaeger", programs={"jaeger": "github.com/jaegertracing/jaeger/cmd/jaeger"}),
     # A gateway of somebody else. Ten minutes on two cores.

@@ -35,6 +35,7 @@ USER, PASSWORD = "puller", "letters and: signs"
 # Of PASSWORD, by bcrypt: the registry reads no other kind.
 _PASSWORD_HASH = "$2b$04$BMNe.3mPSZDVCte7bWeBQOjBHSiXJjOchwkNRt.A8moC2USaELEe2"
 _START_SECONDS = 30.0
+LOOPBACK = "127.0.0.1"
 
 
 def tool(name: str) -> Path:
@@ -71,7 +72,13 @@ class S3Server:
 
 @contextlib.contextmanager
 def s3_server(
-    folder: Path, authority: Authority | None = None, *, written_to: bool = False, open_to_all: bool = False
+    folder: Path,
+    authority: Authority | None = None,
+    *,
+    written_to: bool = False,
+    open_to_all: bool = False,
+    host: str = LOOPBACK,
+    names: tuple[str, ...] = ("localhost",),
 ) -> Iterator[S3Server]:
     """A server of S3 that takes requests signed by KEY and SECRET alone, with TLS where there is an authority.
 
@@ -80,16 +87,16 @@ def s3_server(
     (port,) = free_ports(1)
     buckets = folder / "buckets"
     (buckets / "models").mkdir(parents=True)
-    command = [tool("rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}", "--config", folder / "none.conf"]
+    command = [tool("rclone"), "serve", "s3", "--addr", f"{host}:{port}", "--config", folder / "none.conf"]
     if not open_to_all:
         command += ["--auth-key", f"{KEY},{SECRET}"]
     if not written_to:
         # What a test replaces is to be seen at once. Timers without end then fill the process, and a writer would wait for them.
         command += ["--dir-cache-time", "0s", "--poll-interval", "0s"]
     if authority is not None:
-        authority.server("localhost").put(folder / "tls")
+        authority.server(*names).put(folder / "tls")
         command += ["--cert", folder / "tls" / "tls.crt", "--key", folder / "tls" / "tls.key"]
-    with _running([*map(str, command), str(buckets)], folder / "s3.log", port):
+    with _running([*map(str, command), str(buckets)], folder / "s3.log", port, host):
         yield S3Server(buckets, port)
 
 
@@ -190,35 +197,37 @@ class Registry:
 
 
 @contextlib.contextmanager
-def registry(folder: Path, authority: Authority) -> Iterator[Registry]:
+def registry(
+    folder: Path, authority: Authority, *, host: str = LOOPBACK, names: tuple[str, ...] = ("localhost",)
+) -> Iterator[Registry]:
     """A registry whose files are below `folder`."""
     program = tool("registry")
     (port,) = free_ports(1)
-    authority.server("localhost").put(folder / "tls")
+    authority.server(*names).put(folder / "tls")
     (folder / "htpasswd").write_text(f"{USER}:{_PASSWORD_HASH}\n")
     config = {
         "version": 0.1,
         "storage": {"filesystem": {"rootdirectory": str(folder / "registry")}},
         "http": {
-            "addr": f"127.0.0.1:{port}",
+            "addr": f"{host}:{port}",
             "tls": {"certificate": str(folder / "tls" / "tls.crt"), "key": str(folder / "tls" / "tls.key")},
         },
         "auth": {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}},
     }
     # JSON is YAML.
     (folder / "config.yml").write_text(json.dumps(config))
-    with _running([str(program), "serve", str(folder / "config.yml")], folder / "registry.log", port):
+    with _running([str(program), "serve", str(folder / "config.yml")], folder / "registry.log", port, host):
         yield Registry(port, authority)
 
 
 @contextlib.contextmanager
-def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
+def _running(command: list[str], log: Path, port: int, host: str = LOOPBACK) -> Iterator[None]:
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, cwd=log.parent)
     try:
         until = time.monotonic() + _START_SECONDS
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
                 break
             assert process.poll() is None and time.monotonic() < until, log.read_text(errors="replace")[-2000:]
             time.sleep(0.05)
