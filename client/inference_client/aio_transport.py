@@ -7,9 +7,10 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from inference_client.calls import Call, Exec, Raw
-from inference_client.errors import refusal
+from inference_client.errors import ConfigurationError, refusal
+from inference_client.kubeconfig import chosen, files_of, unconfigured
 from inference_client.pod_exec import PROTOCOL, Heard, web_socket
-from inference_client.transport import document, event, inside, namespace_of, own_namespace, prepared, unconfigured, unreachable
+from inference_client.transport import document, event, inside, own_namespace, prepared, require_credentials, unreachable
 
 
 class AsyncTransport:
@@ -27,10 +28,16 @@ class AsyncTransport:
                 settings = client.Configuration()
                 config.load_incluster_config(settings)
                 return cls(client.ApiClient(settings), own_namespace())
-            made = await config.new_client_from_config(config_file=kubeconfig, context=context)
+            given = chosen(kubeconfig, context)
+            made = await config.new_client_from_config(config_file=given.files, context=given.context)
         except (config.ConfigException, OSError) as error:
-            raise unconfigured(kubeconfig, error) from error
-        return cls(made, namespace_of(kubeconfig, context))
+            raise unconfigured(files_of(kubeconfig), error) from error
+        try:
+            require_credentials(given, made)
+        except ConfigurationError:
+            await made.close()
+            raise
+        return cls(made, given.namespace)
 
     async def close(self) -> None:
         """End the connections."""

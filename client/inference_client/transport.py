@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import urllib3
 
 from inference_client.calls import Call, Raw
-from inference_client.errors import ConfigurationError, UnavailableError, refusal
+from inference_client.errors import UnavailableError, refusal
+from inference_client.kubeconfig import DEFAULT, Chosen, chosen, files_of, unconfigured, without_credentials
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -40,10 +41,12 @@ class Transport:
                 settings = client.Configuration()
                 config.load_incluster_config(settings)
                 return cls(client.ApiClient(settings), own_namespace())
-            made = config.new_client_from_config(config_file=kubeconfig, context=context)
+            given = chosen(kubeconfig, context)
+            made = config.new_client_from_config(config_file=given.files, context=given.context)
         except (config.ConfigException, OSError) as error:
-            raise unconfigured(kubeconfig, error) from error
-        return cls(made, namespace_of(kubeconfig, context))
+            raise unconfigured(files_of(kubeconfig), error) from error
+        require_credentials(given, made)
+        return cls(made, given.namespace)
 
     def close(self) -> None:
         """End the connections."""
@@ -79,7 +82,7 @@ class Transport:
 
 def inside(kubeconfig: str | None) -> bool:
     """Whether only the account of this pod leads to a cluster."""
-    if kubeconfig is not None or "KUBECONFIG" in os.environ or Path("~/.kube/config").expanduser().exists():
+    if kubeconfig is not None or os.environ.get("KUBECONFIG") or Path(DEFAULT).expanduser().exists():
         return False
     return _SERVICE_ACCOUNT.exists()
 
@@ -89,13 +92,11 @@ def own_namespace() -> str:
     return _SERVICE_ACCOUNT.read_text().strip()
 
 
-def namespace_of(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace of a kubeconfig's context."""
-    from kubernetes import config
-
-    contexts, active = config.list_kube_config_contexts(kubeconfig)
-    chosen = next((one for one in contexts if one["name"] == context), active)
-    return str(chosen["context"].get("namespace") or "default")
+def require_credentials(given: Chosen, made: Any) -> None:
+    """Raise ConfigurationError where a program gave none: the package says so in a log, and goes on as nobody."""
+    settings = made.configuration
+    if given.program and not (settings.api_key or settings.cert_file):
+        raise without_credentials(given)
 
 
 def prepared(call: Call) -> tuple[str, str, None, list[tuple[str, str]], dict[str, str], Any]:
@@ -141,11 +142,3 @@ def event(line: bytes) -> Raw:
 def unreachable(host: str, error: Exception) -> UnavailableError:
     """The error for a connection that broke, or was never made."""
     return UnavailableError(f"the API server at {host} doesn't answer: {error}")
-
-
-def unconfigured(kubeconfig: str | None, error: Exception) -> ConfigurationError:
-    """The error for a kubeconfig that leads nowhere."""
-    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    return ConfigurationError(
-        f"{where}: {str(error).rstrip('.')}; name another file by --kubeconfig or KUBECONFIG, or another --context"
-    )

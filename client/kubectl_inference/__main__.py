@@ -23,8 +23,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         # `kubectl inference top | head`: whoever reads has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         sys.exit(Exit.OK)
+    except OSError as error:
+        # A full disk, for example.
+        _write_no_more()
+        draw.error(f"error: {error}")
+        sys.exit(Exit.ERROR)
+
+
+def _write_no_more() -> None:
+    """Let what stdout still holds go nowhere, so that the end of the process doesn't fail for it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
