@@ -1,5 +1,6 @@
 """The chart as `helm template` renders it: CRDs by flag and kept, least privilege, restricted pods, bad values refused."""
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,28 @@ def kinds(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def test_the_chart_passes_lint() -> None:
     assert helm("lint", str(CHART), "--strict").returncode == 0
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_another_chart_has_it_as_a_dependency_with_the_usual_condition(tmp_path: Path, enabled: str) -> None:
+    """Helm gives the chart its own condition as a value, and the globals of others."""
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    dependency = {"name": "inference-operator", "version": version, "condition": "inference-operator.enabled"}
+    parent = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(parent))
+    (tmp_path / "values.yaml").write_text(f"global: {{region: eu}}\ninference-operator: {{enabled: {enabled}}}\n")
+    shutil.copytree(CHART, tmp_path / "charts" / "inference-operator")
+
+    done = helm("template", "release", str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert ("kind: Deployment" in done.stdout) is (enabled == "true")
+
+
+def test_what_leaves_nothing_out_is_refused() -> None:
+    done = helm("template", "release", str(CHART), "--set", "enabled=false")
+
+    assert done.returncode != 0 and "enabled" in done.stderr
 
 
 def test_the_crds_are_those_of_the_types_and_are_kept() -> None:
