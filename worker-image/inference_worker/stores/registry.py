@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -22,6 +23,8 @@ from inference_worker.stores.keys import Keys, denied
 _MANIFESTS = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 _MANIFEST_LIMIT_BYTES = 4 << 20
 _TOKEN_LIMIT_BYTES = 256 << 10
+# No token is worth less (the registry's specification of tokens).
+_TOKEN_SECONDS = 60.0
 _TITLE = "org.opencontainers.image.title"
 _PARAMETER = re.compile(r'([a-zA-Z_]+)="([^"\\]{0,2048})"')
 _CURE = "name a Secret of type kubernetes.io/dockerconfigjson for this registry in storage.secretRef"
@@ -54,20 +57,26 @@ class _DockerConfig(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Registry:
-    """A registry as it is asked for one repository; `authorization` is what it has asked for so far."""
+    """A registry as it is asked for one repository; `authorization` is what answered its `challenge` at the instant `since`."""
 
     uri: OciUri
     told: str
     keys: Keys
     bounds: Bounds
     authorization: str = field(default="", repr=False)
+    challenge: str = ""
+    since: float = 0.0
 
     @property
     def base(self) -> str:
         return f"https://{self.uri.registry}/v2/{self.uri.repository}"
 
     def authorize(self, _url: str, _headers: Mapping[str, str]) -> Mapping[str, str]:
-        return {"Authorization": self.authorization} if self.authorization else {}
+        if not self.authorization:
+            return {}
+        # A large layer that breaks off goes on long after the token's end.
+        old = time.monotonic() - self.since > _TOKEN_SECONDS / 2
+        return {"Authorization": _answer(self, self.challenge) if old else self.authorization}
 
     def place(self, url: str) -> Place:
         return Place(url, self.told, self.authorize, self.keys.authorities, denied=WorkerReason.MODEL_ACCESS_DENIED, cure=_CURE)
@@ -102,7 +111,8 @@ def _manifest(registry: _Registry) -> tuple[_Registry, bytes]:
                 data = small_body(response, pace, registry.told, limit=_MANIFEST_LIMIT_BYTES)
                 _require_pinned(registry, data)
                 return registry, data
-        registry = replace(registry, authorization=_answer(registry, challenge))
+        since = time.monotonic()
+        registry = replace(registry, authorization=_answer(registry, challenge), challenge=challenge, since=since)
     raise AssertionError("the second answer returns or raises")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import OciUri, parse_uri
-from inference_worker import outbound
+from inference_worker import download, outbound
 from inference_worker.errors import WorkerError
 from inference_worker.exchange import Bounds
 from inference_worker.stores import registry
@@ -134,3 +134,24 @@ def test_what_a_registry_says_is_held_to_what_it_may(fetched: Callable[..., tupl
 
     assert caught.value.reason is reason, caught.value.message
     assert caught.value.__notes__ == [str(requests)]
+
+
+def test_a_layer_that_breaks_off_after_its_tokens_end_goes_on_with_another(
+    fetched: Callable[..., tuple[bytes, list[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens last for a minute or five, which a layer of some gigabytes outlasts."""
+    monkeypatch.setattr(download, "_PAUSES", (0.0,))
+    half, size = len(FILE) // 2, len(FILE)
+    broken = saying(f'HTTP/1.1 200 OK\nETag: "a"\nContent-Length: {size}', FILE[:half])
+    rest = f'HTTP/1.1 206 Part\nETag: "a"\nContent-Range: bytes {half}-{size - 1}/{size}\nContent-Length: {size - half}'
+
+    def outlasting(connection: socket.socket, head: bytes) -> None:
+        broken(connection, head)
+        monkeypatch.setattr(registry, "_TOKEN_SECONDS", -1.0)
+
+    got, seen = fetched(
+        BEARER, ok(b'{"token":"one"}'), ok(a_manifest()), outlasting, ok(b'{"token":"two"}'), saying(rest, FILE[half:])
+    )
+
+    assert got == FILE
+    assert proofs(seen) == ["", "", "Bearer one", "Bearer one", "", "Bearer two"]
