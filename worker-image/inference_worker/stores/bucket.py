@@ -31,6 +31,8 @@ _LONGEST_PAUSE_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 # 409 is S3's answer to two conditional writes at the same moment.
 _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504})
+# S3 answers 400 to a token that has expired.
+_CREDENTIALS_MAY_BE_OLD = frozenset({400, 401, 403})
 # A role's credentials last an hour, and a Secret may be renewed.
 _ACCESS_SECONDS = 600.0
 _FRESH_SECONDS = 10.0
@@ -134,7 +136,7 @@ class Bucket:
     def _asked(self, write: Callable[[Dialect], Request]) -> _Answer:
         """The answer to a request, whose status is one of those that its caller knows."""
         answer = self._patiently(lambda: self._ask(write(self._now())))
-        if answer.status in (401, 403) and self._forget_old_credentials():
+        if answer.status in _CREDENTIALS_MAY_BE_OLD and self._forget_old_credentials():
             answer = self._patiently(lambda: self._ask(write(self._now())))
         store = self._now()
         request = write(store)
