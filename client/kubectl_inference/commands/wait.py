@@ -52,7 +52,9 @@ def finish(client: Client, name: str, namespace: str, timeout: float, goal: Goal
         draw.show_error(draw.page(status_page(snapshot(client, name, namespace))))
         draw.error(f"error: {error}")
         return Exit.JOB_FAILED if isinstance(error, JobFailedError) else Exit.TIMED_OUT
-    _print_result(done)
+    if goal is not Goal.SUSPENDED:
+        # What is suspended answers nobody.
+        _print_result(done)
     return Exit.OK
 
 

@@ -38,8 +38,8 @@ def slack_in_words(job: InferenceJob, now: datetime) -> Line:
         return Line(f"{verb}: the job was {done} {_beside(slack)}", tone)
     if status.outlook == Outlook.MISSED:
         expected = f"; it is expected to be {done} {_beside(slack)}" if slack is not None and slack < 0 else ""
-        passed = "has passed" if deadline <= now else "can't be met"
-        return Line(f"missed: it {passed} ({when(deadline, now)}), and the job is not {done}{expected}", tone)
+        passed = f"has passed ({when(deadline, now)})" if deadline <= now else f"can't be met (due {when(deadline, now)})"
+        return Line(f"missed: it {passed}, and the job is not {done}{expected}", tone)
     word = _WORDS.get(status.outlook, status.outlook)
     if slack is None:
         return Line(f"{word}: {when(deadline, now)}", tone)

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from inference_client.api import InferenceJob
-from kubectl_inference.commands.wait import shown
+from inference_client.client import Client
+from inference_client.job_state import Goal
+from kubectl_inference.commands.wait import finish, shown
 from kubectl_inference.pages.advice import advice
 from kubectl_inference.pages.parts import Table, Tone
 from kubectl_inference.pages.placement import explanation
@@ -150,6 +153,16 @@ def test_a_wait_tells_what_is_in_the_way(capsys: pytest.CaptureFixture[str]) -> 
         tell(TYPO.job)
 
     assert capsys.readouterr().err == "note: job: ModelUnknown: there is no InferenceModel digts in namespace demo\n"
+
+
+def test_whoever_waits_for_a_suspension_hears_of_no_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    client = Mock(spec=Client)
+    client.jobs = Mock()
+    client.jobs.wait.return_value = a_service(condition("Suspended", "True", "Suspended"), endpoint="http://10.0.0.1")
+
+    for goal, told in ((Goal.SUSPENDED, ""), (Goal.READY, "http://10.0.0.1\n")):
+        assert finish(client, "job", "demo", 1.0, goal) == 0
+        assert capsys.readouterr().out == told
 
 
 def test_a_failed_batch_is_red_and_may_be_tried_again() -> None:

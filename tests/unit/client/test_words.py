@@ -76,7 +76,7 @@ def due(seconds: float, **deadline: object) -> InferenceJob:
         (due(60, outlook="Met", slackSeconds=65, ended=True), "met: the job was done 1 min 5 s before the deadline", Tone.GOOD),
         (due(-60, outlook="Missed", slackSeconds=-55, ended=True), "missed: the job was done 55 s after the deadline", Tone.BAD),
         (due(-60, outlook="Missed"), "missed: it has passed (1 min ago), and the job is not done", Tone.BAD),
-        (due(60, outlook="Missed"), "missed: it can't be met (in 1 min), and the job is not done", Tone.BAD),
+        (due(60, outlook="Missed"), "missed: it can't be met (due in 1 min), and the job is not done", Tone.BAD),
         (due(60, outlook="Radiant"), "Radiant: in 1 min", Tone.PLAIN),
     ],
 )
