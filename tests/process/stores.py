@@ -12,8 +12,10 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -52,6 +54,7 @@ class S3Server:
 
     folder: Path
     port: int
+    written_to: bool = False
 
     def uri(self, key: str) -> S3Uri:
         """An object of the bucket that is there."""
@@ -65,6 +68,8 @@ class S3Server:
         return {path.name for path in (self.folder / bucket / folder).iterdir()}
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
+        """Lay an object onto the server's disk."""
+        assert not self.written_to, "it remembers its folders, and wouldn't see what comes onto its disk"
         path = self.folder / bucket / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -97,7 +102,7 @@ def s3_server(
         authority.server(*names).put(folder / "tls")
         command += ["--cert", folder / "tls" / "tls.crt", "--key", folder / "tls" / "tls.key"]
     with _running([*map(str, command), str(buckets)], folder / "s3.log", port, host):
-        yield S3Server(buckets, port)
+        yield S3Server(buckets, port, written_to)
 
 
 @dataclass
@@ -115,6 +120,15 @@ class GcsServer:
 
     def get(self, bucket: str, key: str) -> bytes:
         return self._ask("GET", f"/{bucket}/{quote(key)}")
+
+    def found(self, bucket: str, key: str) -> bytes:
+        """An object that somebody writes to; empty while it isn't there, as in the moment in which it is replaced."""
+        try:
+            return self.get(bucket, key)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            return b""
 
     def names(self, bucket: str, folder: str) -> set[str]:
         """What is directly in a folder, and the folders in it."""

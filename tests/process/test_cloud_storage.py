@@ -58,7 +58,7 @@ def test_a_model_is_served_or_said_to_be_missing(place: Place, gcs: GcsServer) -
 def committed(gcs: GcsServer, folder: str) -> int:
     """Chunks that the manifests of all attempts name."""
     names = gcs.names("models", f"{folder}/attempts")
-    lines = (line for name in names for line in gcs.get("models", f"{folder}/attempts/{name}").splitlines()[1:])
+    lines = (line for name in names for line in gcs.found("models", f"{folder}/attempts/{name}").splitlines()[1:])
     return len({json.loads(line)["file"] for line in lines})
 
 

@@ -132,15 +132,16 @@ def test_a_store_that_refuses_to_tell_is_not_written_to(s3fs: Path, model: Path)
         assert run.push(model, "s3://models/m/model.onnx", "--force").returncode == 0 and b"PUT" in asked
 
 
-def test_an_output_is_fetched_from_a_bucket(run: Runner, s3: S3Server, tmp_path: Path) -> None:
+def test_an_output_is_fetched_from_a_bucket(s3fs: Path, tmp_path: Path) -> None:
     chunks = written(tmp_path / "made", b"one" * 1_000_000, b"two")
-    for one in (tmp_path / "made").iterdir():
-        s3.put("models", f"out/{one.name}", one.read_bytes())
-
-    first, second = (run("-c", _FETCH, "s3://models/out/", str(tmp_path / "out")) for _ in range(2))
+    with s3_server(tmp_path / "s3") as s3:
+        run = Runner(s3fs, s3.port)
+        for one in (tmp_path / "made").iterdir():
+            s3.put("models", f"out/{one.name}", one.read_bytes())
+        first, second = (run("-c", _FETCH, "s3://models/out/", str(tmp_path / "out")) for _ in range(2))
+        missing = run("-c", _FETCH, "s3://models/nothing", str(tmp_path / "out"))
 
     assert first.returncode == 0, first.stderr
     assert (json.loads(first.stdout), json.loads(second.stdout)) == ({"items": 20, "kept": 0}, {"items": 20, "kept": 2})
     assert (tmp_path / "out" / chunks[0]["file"]).read_bytes() == b"one" * 1_000_000
-    missing = run("-c", _FETCH, "s3://models/nothing", str(tmp_path / "out"))
     assert "NotFoundError: s3://models/nothing/manifest.json is not there" in missing.stderr
