@@ -181,15 +181,21 @@ def test_a_route_outlives_its_job_while_another_serves_the_version(cluster: Clus
     serve(cluster, doors)
     cluster.client.create(jobs(namespace), a_job("twin", modelVersion="1"))
     doors.operator.run(doors.operator.worker(namespace, name="twin"))
+
+    def each_owned_by() -> set[frozenset[str]]:
+        found = listed(cluster, routes(namespace)).values()
+        return {frozenset(owner["name"] for owner in one["metadata"]["ownerReferences"]) for one in found}
+
+    def owners() -> set[str]:
+        return set().union(*each_owned_by())
+
     # Of 9 parts, each of the two has a half.
     until(lambda: unnamed(cluster, namespace) == {"stable": 9, "twin": 9, "canary": 2}, "the split")
+    # Routes are written one after the other: one that is the first job's alone would go with it.
+    until(lambda: all("twin" in names for names in each_owned_by() if "stable" in names), "the second owner of each")
     before = {name: one["metadata"]["uid"] for name, one in listed(cluster, routes(namespace)).items()}
 
     cluster.client.delete(f"{jobs(namespace)}/stable")
-
-    def owners() -> set[str]:
-        found = listed(cluster, routes(namespace)).values()
-        return {owner["name"] for one in found for owner in one["metadata"]["ownerReferences"]}
 
     until(lambda: owners() == {"twin", "canary"} and unnamed(cluster, namespace) == {"twin": 9, "canary": 1}, "the other owner")
     after = {name: one["metadata"]["uid"] for name, one in listed(cluster, routes(namespace)).items()}
