@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.web import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -89,12 +90,6 @@ def receiver() -> Iterator[Received]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    received.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(Handler) as port:
+        received.url = f"http://127.0.0.1:{port}"
         yield received
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -4,10 +4,8 @@ All of them speak TLS by a CA that nobody knows beforehand, as in a company's ow
 """
 
 import http.server
-import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +15,7 @@ from dev.cluster.layout import CONTROL_ADDRESS
 from examples.demo.cluster import Kubectl, Manifest
 from tests.authority import Authority
 from tests.process.stores import registry, s3_server
+from tests.web import serving
 
 # What the hub was asked by.
 TOKEN = "hf_of_the_benchmark"
@@ -81,19 +80,9 @@ class _Hub(http.server.SimpleHTTPRequestHandler):
         """Nothing."""
 
 
-@contextmanager
-def _hub(folder: Path, authority: Authority, names: tuple[str, ...]) -> Iterator[int]:
+def _hub(folder: Path, authority: Authority, names: tuple[str, ...]) -> AbstractContextManager[int]:
     authority.server(*names).put(folder / "tls")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
-    server = http.server.ThreadingHTTPServer((CONTROL_ADDRESS, 0), partial(_Hub, directory=str(folder)))
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    return serving(partial(_Hub, directory=str(folder)), CONTROL_ADDRESS, tls=folder / "tls")
 
 
 def _service(name: str, port: int) -> Iterator[Manifest]:

@@ -7,12 +7,11 @@ pod until it is ready, as a watch shows it. Pods of a model of 1 MiB, and of one
 import os
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +21,7 @@ from bench.nodecache import starts
 from bench.report import Result, at_most
 from inference_protocol.messages import ModelSource
 from tests.process.node_caches import NodeCache
+from tests.web import serving
 
 _FETCHED_BYTES = 5 << 30
 _SECONDS = 600.0
@@ -82,12 +82,5 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-@contextmanager
-def _served(folder: Path) -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+def _served(folder: Path) -> AbstractContextManager[int]:
+    return serving(partial(_Quiet, directory=str(folder)))

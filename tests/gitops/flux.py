@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from tests.cluster.client import Client, Raw
 from tests.cluster.operators import until
 from tests.loopback import free_ports
 from tests.pages import manifests
+from tests.web import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,12 +125,10 @@ def flux(kubeconfig: Path, folder: Path) -> Iterator[Flux]:
     ]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "RUNTIME_NAMESPACE": NAMESPACE, "HOME": str(folder)}
     with ExitStack() as stack:
-        server = stack.enter_context(ThreadingHTTPServer((_HERE, 0), partial(_Quiet, directory=str(served))))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        stack.callback(server.shutdown)
+        port = stack.enter_context(serving(partial(_Quiet, directory=str(served)), _HERE))
         out = stack.enter_context((folder / "helm-controller.log").open("wb"))
         stack.callback(end, subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=folder))
-        yield Flux(client, kubeconfig, folder, served, server.server_address[1])
+        yield Flux(client, kubeconfig, folder, served, port)
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -6,9 +6,7 @@ import http.server
 import io
 import json
 import signal
-import threading
 import urllib.request
-from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -26,9 +24,11 @@ from tests.process import models
 from tests.process.harness import CPU, Place, a_config, answers_in, committed, until
 from tests.process.patched import LOOPBACK_ALLOWED
 from tests.process.stores import KEY, SECRET, S3Server, line, s3_server
+from tests.web import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from inference_protocol.messages import WorkerConfig
@@ -203,8 +203,7 @@ def test_raw_files_are_read_from_a_folder(place: Place, s3: S3Server, folder: st
     assert answers_in(stored(s3, folder))["item"].tolist() == [f"{i} &.bin" for i in range(5)]
 
 
-@contextmanager
-def a_hub(files: dict[str, bytes]) -> Iterator[int]:
+def a_hub(files: dict[str, bytes]) -> AbstractContextManager[int]:
     class Hub(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             data = files.get(self.path)
@@ -216,13 +215,7 @@ def a_hub(files: dict[str, bytes]) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    return serving(Hub)
 
 
 def test_an_input_of_a_hub_is_fetched(place: Place, s3: S3Server, folder: str) -> None:

@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from inference_protocol.messages import BatchTask, WorkerConfig
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from tests.process import models
 from tests.process.harness import CPU, Ended, Place, a_config, answers_in
+from tests.web import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,11 +66,8 @@ def files_url() -> Iterator[str | None]:
     if address is None:
         yield None
         return
-    server = ThreadingHTTPServer((address, 0), Files)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://{address}:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Files, address) as port:
+        yield f"http://{address}:{port}"
 
 
 INPUT = BatchTask(input_uri="pvc://data/in.npy", output_uri="pvc://data/out")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import threading
-from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
@@ -12,17 +10,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.process.test_batches_in_buckets import QUICK, batch, keys_for
+from tests.web import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tests.process.harness import Place
 
 DATA = b'{"x": [1.0]}\n'
 
 
-@contextmanager
-def a_store(*keys: str, endless: bool = False) -> Iterator[int]:
+def a_store(*keys: str, endless: bool = False) -> AbstractContextManager[int]:
     """Lists these keys whatever it is asked for, with one body for each; an endless one has a next page for ever."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -50,13 +48,7 @@ def a_store(*keys: str, endless: bool = False) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
+    return serving(Handler)
 
 
 @pytest.mark.parametrize("where", ["absolute", "above", "beside", "deeper"])

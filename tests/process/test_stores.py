@@ -6,11 +6,8 @@ import hashlib
 import http.server
 import json
 import os
-import ssl
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -23,9 +20,11 @@ from tests.process import models
 from tests.process.harness import REPOSITORY, a_config
 from tests.process.patched import LOOPBACK_ALLOWED
 from tests.process.stores import KEY, SECRET, Registry, S3Server, line, registry, s3_server
+from tests.web import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.process.harness import Ended, Place, Worker
@@ -200,22 +199,12 @@ def test_a_worker_that_is_told_to_stop_leaves_a_download(place: Place, s3: S3Ser
         assert worker.stop().ended(seconds=10).said.outcome == "Drained"
 
 
-@contextmanager
-def https_server(answer: type[http.server.BaseHTTPRequestHandler], authority: Authority, folder: Path) -> Iterator[int]:
+def https_server(
+    answer: type[http.server.BaseHTTPRequestHandler], authority: Authority, folder: Path
+) -> AbstractContextManager[int]:
     """A server of a test's own over TLS on loopback."""
     authority.server("localhost").put(folder)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), answer)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    return serving(answer, tls=folder)
 
 
 class Quiet(http.server.BaseHTTPRequestHandler):
@@ -382,6 +371,7 @@ PEAK = """
 import json, resource, sys
 from pathlib import Path
 from tests.process.patched import allow_loopback
+from tests.web import serving
 from inference_protocol.messages import Storage
 from inference_worker import fetch
 from inference_worker.allocator import keep_freed_memory

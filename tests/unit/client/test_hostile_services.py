@@ -18,6 +18,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from inference_client.errors import ClientError
 from kubectl_inference import bounded
 from kubectl_inference.inference import Way, ask
+from tests.web import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,13 +58,8 @@ def served(metadata: Callable[[Handler], None], infer: Callable[[Handler], None]
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    with serving(Hostile) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def told(body: Any, *, status: int = 200, **headers: str) -> Callable[[Handler], None]:
