@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,9 +72,9 @@ class Word:
         found = self._of_zones.get(zone, self.resources)
         return without_door(found) if found is not None and envoy in self._leaving else found
 
-    async def changed(self) -> None:
-        """Wait until something else is told."""
-        await self._changed.wait()
+    def changed(self) -> Coroutine[None, None, object]:
+        """Wait until something else is told than when this was called, however much later the wait begins."""
+        return self._changed.wait()
 
     @contextmanager
     def heard_by(self, hearer: "Hearer") -> Iterator[None]:

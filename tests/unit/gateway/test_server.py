@@ -69,6 +69,13 @@ async def test_an_envoy_is_told_and_what_it_refuses_is_counted_and_said(
     assert "envoy-7" in caplog.text and "bad cluster" in caplog.text
 
 
+async def test_a_word_that_comes_before_a_wait_for_it_begins_is_not_missed(word: Word) -> None:
+    waiting = asyncio.ensure_future(word.changed())
+    say(word, "m")
+
+    await asyncio.wait_for(waiting, 10)
+
+
 async def test_an_envoy_that_goes_is_no_longer_counted(word: Word, stream: Any) -> None:
     say(word)
     before = metrics.gateway_envoys._value.get()
