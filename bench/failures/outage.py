@@ -52,6 +52,6 @@ def take_api_away(at: Stage, number: int) -> dict[str, Any]:
 
 def _told(at: Stage, name: str) -> float:
     """When a job has a status (time.time()): for a place it needs a node, and the control plane knows of none for a while."""
-    path = f"/apis/inference.myorg/v1/namespaces/{at.kube.namespace}/inferencejobs/{name}"
+    path = f"{at.jobs}/{name}"
     wait_for(lambda: bool((at.api.get(path) or {}).get("status", {}).get("conditions")), f"a status of {name}", seconds=90)
     return time.time()

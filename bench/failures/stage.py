@@ -58,6 +58,11 @@ class Stage:
         """Where the operator is."""
         return replace(self.kube, namespace=SYSTEM)
 
+    @property
+    def jobs(self) -> str:
+        """The path of the namespace's InferenceJobs."""
+        return f"/apis/inference.myorg/v1/namespaces/{self.kube.namespace}/inferencejobs"
+
     def leader(self) -> str:
         """The pod that leads."""
         lease = self.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{RELEASE}")
@@ -81,7 +86,7 @@ class Stage:
 
     def create(self, manifest: Manifest) -> None:
         """Create a job at once: kubectl would take a tenth of a second of what is measured."""
-        self.api.create(f"/apis/inference.myorg/v1/namespaces/{self.kube.namespace}/inferencejobs", manifest)
+        self.api.create(self.jobs, manifest)
 
     def plan(self, name: str, seconds: float, label: str) -> Plan:
         """Callers of a Service, once it answers."""

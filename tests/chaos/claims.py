@@ -1,11 +1,12 @@
 """What the statuses of batches claim while faults are played, held against what is on disk."""
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from bench.failures.stage import Stage
+from tests.chaos.beside import beside
 from tests.chaos.volume import output_of
 from tests.outputs import committed_items
 
@@ -27,26 +28,17 @@ class Claims:
 
     def __init__(self, at: Stage) -> None:
         self._at = at
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self.wrong: list[str] = []
         self.looks = 0
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Look until the block ends."""
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            self._thread.join()
+        return beside(self._run)
 
-    def _run(self) -> None:
-        path = f"/apis/inference.myorg/v1/namespaces/{self._at.kube.namespace}/inferencejobs"
-        while not self._ended.wait(_LOOK_SECONDS):
+    def _run(self, ended: threading.Event) -> None:
+        while not ended.wait(_LOOK_SECONDS):
             try:
-                listed = self._at.api.get(path) or {}
+                listed = self._at.api.get(self._at.jobs) or {}
             except Exception:  # noqa: BLE001 -- the API server is away: it is asked again
                 continue
             for job in listed.get("items", ()):

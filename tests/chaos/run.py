@@ -10,8 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from bench.failures.stage import SERVICE, TOLERATIONS, Stage, calling, restore, 
 from bench.plane.audit import since
 from dev.console import say
 from examples.demo.cluster import ROOT, wait_for
+from tests.chaos.beside import beside
 from tests.chaos.claims import Claims
 from tests.chaos.faults import Faults
 from tests.chaos.records import charges
@@ -62,38 +62,29 @@ class Batches:
     def __init__(self, at: Stage, label: str) -> None:
         self._at = at
         self._label = label
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self.names: list[str] = []
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Start new ones until the block ends."""
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            self._thread.join()
+        return beside(self._run)
 
     def current(self) -> list[str]:
         """Those that may run now."""
         return [name for name in self.names if self._phase(name) not in ("Succeeded", "Failed")]
 
     def _phase(self, name: str) -> str:
-        path = f"/apis/inference.myorg/v1/namespaces/{self._at.kube.namespace}/inferencejobs/{name}"
-        return str((self._at.api.get(path) or {}).get("status", {}).get("phase", ""))
+        return str((self._at.api.get(f"{self._at.jobs}/{name}") or {}).get("status", {}).get("phase", ""))
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
+    def _run(self, ended: threading.Event) -> None:
+        while not ended.is_set():
             try:
                 for _ in range(_BESIDE - len(self.current())):
                     name = f"batch-{self._label}-{len(self.names)}"
                     self._at.create(a_slow_batch(name, self._at.volume, repeat=_REPEAT, maxAttempts=20, tolerations=TOLERATIONS))
                     self.names.append(name)
             except Exception:  # noqa: BLE001 -- the API server is away: it is asked again
-                self._ended.wait(1.0)
-            self._ended.wait(0.5)
+                ended.wait(1.0)
+            ended.wait(0.5)
 
 
 def play(at: Stage, story: Story, seed: int) -> Round:
