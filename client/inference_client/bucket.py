@@ -10,7 +10,6 @@ from inference_client.steps import AnySteps, T, worked
 
 _READ_BYTES = 1 << 20
 _SCHEMES = ("s3://", "gs://")
-_NEEDED = "a bucket needs fsspec: pip install 'inference-client[bucket]', and beside it for s3:// s3fs, for gs:// gcsfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +45,20 @@ def bucket(uri: str) -> Bucket:
     # fsspec reads `A::B` as one store within another, also on this machine.
     if not uri.startswith(_SCHEMES) or "::" in uri:
         raise ClientError(f"{uri!r} is no output that can be fetched: jobs write to pvc://, s3:// and gs://")
+    fsspec, whole = package(), uri.rstrip("/")
+    store, path = _told(whole, lambda: fsspec.core.url_to_fs(whole))
+    return Bucket(whole, store, path)
+
+
+def package() -> Any:
+    """The package by which buckets are read and written. Raises ClientError where it isn't installed."""
     try:
         import fsspec
     except ImportError as error:
-        raise ClientError(_NEEDED) from error
-    whole = uri.rstrip("/")
-    store, path = _told(whole, lambda: fsspec.core.url_to_fs(whole))
-    return Bucket(whole, store, path)
+        raise ClientError(
+            "a bucket needs fsspec: pip install 'inference-client[bucket]', and beside it for s3:// s3fs, for gs:// gcsfs"
+        ) from error
+    return fsspec
 
 
 def _told(where: str, work: Callable[[], T]) -> T:

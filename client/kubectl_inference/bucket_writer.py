@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from inference_client.bucket import package
 from inference_client.errors import ClientError, ForbiddenError, InvalidError
 
 _CHUNK = 1 << 20
@@ -17,12 +18,7 @@ Sent = Callable[[int], None]
 
 def push(sources: list[Path], target: str, *, force: bool, sent: Sent) -> list[str]:
     """Write files to a folder, or one to an object; returns their URIs. Raises ClientError."""
-    try:
-        import fsspec
-    except ImportError as error:
-        raise ClientError(
-            "a bucket needs fsspec: pip install 'inference-client[bucket]', and beside it for s3:// s3fs, for gs:// gcsfs"
-        ) from error
+    fsspec = package()
     folder = target.endswith("/") or len(sources) > 1
     uris = [f"{target.rstrip('/')}/{one.name}" if folder else target for one in sources]
     for source, uri in zip(sources, uris, strict=True):

@@ -3,16 +3,17 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from inference_client import calls, volume_pod
+from inference_client import volume_pod
 from inference_client.client import Client
-from inference_client.errors import ClientError, InvalidError, NotFoundError
+from inference_client.errors import ClientError, InvalidError
+from inference_client.steps import worked
 from kubectl_inference import bucket_writer, draw, helper_pod
 from kubectl_inference.helper_pod import Place
 from kubectl_inference.options import Context, Kubeconfig, Namespace, PageForm, PageOutput, connected, waiting
@@ -93,9 +94,8 @@ def _to_claim(
     from kubectl_inference import pod_streams
 
     claim, namespace = places[0].claim, client.namespace
-    client.run(volume_pod.claimed(namespace, claim))
-    with _helper(client, claim, image, timeout) as pod:
 
+    def write(pod: str) -> None:
         def run(command: list[str]) -> str:
             return pod_streams.run_in_pod(client, namespace, pod, command, timeout=timeout)
 
@@ -112,19 +112,10 @@ def _to_claim(
                 raise ClientError(f"{place.uri} arrived with the digest sha256:{written}, not sha256:{wanted}: push it again")
             run(helper_pod.finishing(place))
 
-
-@contextmanager
-def _helper(client: Client, claim: str, image: str, timeout: float) -> Iterator[str]:
-    """A running pod that mounts the claim; deleted at the end."""
+    client.run(volume_pod.claimed(namespace, claim))
     name, give_up = volume_pod.new_name("push"), time.monotonic() + timeout
     made = volume_pod.manifest(name, claim, image, component="push", life_seconds=_LIFE_SECONDS, read_only=False)
-    client.transport.send(calls.create(calls.PODS, client.namespace, made))
-    try:
-        client.run(volume_pod.started(client.namespace, name, give_up, time.monotonic))
-        yield name
-    finally:
-        with suppress(NotFoundError):
-            client.transport.send(calls.delete(calls.PODS, client.namespace, name, grace_seconds=0))
+    client.run(volume_pod.with_pod(namespace, made, give_up, time.monotonic, lambda pod: worked(lambda: write(pod))))
 
 
 @contextmanager
