@@ -127,8 +127,8 @@ def _with_last(backends: tuple[Backend, ...], owners: Iterable[Job]) -> tuple[Ba
 def _with_first(backends: tuple[Backend, ...], pods: Iterable[Pod]) -> tuple[Backend, ...]:
     """The workers, with that one marked whose pod is the oldest of those that take requests."""
     live = {backend.uid for backend in backends if not backend.draining}
-    by_age = sorted((pod for pod in pods if pod.uid in live and pod.created is not None), key=lambda pod: (pod.created, pod.uid))
-    return tuple(replace(backend, first=backend.uid == by_age[0].uid) for backend in backends) if by_age else backends
+    oldest = min(((pod.created, pod.uid) for pod in pods if pod.uid in live and pod.created is not None), default=None)
+    return backends if oldest is None else tuple(replace(backend, first=backend.uid == oldest[1]) for backend in backends)
 
 
 def _speaks_tls(job: Job) -> bool:

@@ -16,7 +16,7 @@ FIRST_SECONDS = 1800.0
 
 def hangs(seconds: float, expected: float | None) -> bool:
     """Whether a run that has taken so many seconds will not end by itself; `expected` is None where nothing is known of it."""
-    return seconds > (max(STUCK_SECONDS, FIRST_SECONDS) if expected is None else max(STUCK_SECONDS, _STUCK_TIMES * expected))
+    return seconds > (FIRST_SECONDS if expected is None else max(STUCK_SECONDS, _STUCK_TIMES * expected))
 
 
 def hanging(rows: int, seconds: float) -> str:

@@ -39,8 +39,6 @@ _FRESH_SECONDS = 10.0
 _LISTED_AT_MOST = 100_000
 # S3 has a thousand objects on a page, and may have fewer.
 _PAGES_AT_MOST = 1_000
-_PAGE_LIMIT_BYTES = 4 << 20
-_ERROR_LIMIT_BYTES = 64 << 10
 
 
 class _Answer(NamedTuple):
