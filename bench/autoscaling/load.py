@@ -2,17 +2,25 @@
 
 A connection each, because a Service balances connections, not requests: what keeps its connection never meets a new worker.
 Arrivals are a Poisson process, and a request's latency counts from the moment it was meant to be sent.
+
+Each connection has the next port in turn. The kernel gives ports again after some three thousand connections. Until two minutes
+have passed, conntrack then sends what comes from such a port to the worker that it led to before, which may be gone.
 """
 
 import asyncio
+import errno
 import json
 import random
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 NOT_ANSWERED = 0
+# What Linux gives to clients by default.
+_PORTS = range(32768, 61000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +73,11 @@ async def run(plan: Plan) -> None:
     """Send everything; one line a request goes to the result as it is answered."""
     head = f"POST {plan.path} HTTP/1.1\r\nHost: {plan.host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
     data = f"{head}Content-Length: {len(plan.body)}\r\n\r\n{plan.body}".encode()
-    start, wall = time.monotonic(), time.time()
+    start, wall, ports = time.monotonic(), time.time(), _ports()
     with Path(plan.result).open("w", buffering=1) as out:  # noqa: ASYNC230 -- a line at a time, to the page cache
 
         async def ask(at: float) -> None:
-            status = await _status(plan, data)
+            status = await _status(plan, data, ports)
             out.write(f"{wall + at:.4f} {time.monotonic() - start - at:.5f} {status}\n")
 
         tasks: set[asyncio.Task[None]] = set()
@@ -83,10 +91,10 @@ async def run(plan: Plan) -> None:
             await asyncio.wait(tasks)
 
 
-async def _status(plan: Plan, data: bytes) -> int:
+async def _status(plan: Plan, data: bytes, ports: Iterator[int]) -> int:
     try:
         async with asyncio.timeout(plan.patience_seconds):
-            reader, writer = await asyncio.open_connection(plan.host, plan.port)
+            reader, writer = await _connected(plan, ports)
             try:
                 writer.write(data)
                 line = await reader.readline()
@@ -96,6 +104,22 @@ async def _status(plan: Plan, data: bytes) -> int:
                 writer.close()
     except (OSError, TimeoutError, IndexError, ValueError):
         return NOT_ANSWERED
+
+
+def _ports() -> Iterator[int]:
+    """All of them over and over, from any of them on, so that callers of several processes hardly meet."""
+    begin = random.randrange(len(_PORTS))
+    return cycle([*_PORTS[begin:], *_PORTS[:begin]])
+
+
+async def _connected(plan: Plan, ports: Iterator[int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection from the next port that is free."""
+    while True:
+        try:
+            return await asyncio.open_connection(plan.host, plan.port, local_addr=("0.0.0.0", next(ports)))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def read(path: Path) -> list[Answered]:

@@ -42,7 +42,7 @@ def _warm(at: Stage) -> Iterator[None]:
     patch = json.dumps({"spec": {"warmPool": _POOL}})
     at.kube.run("patch", "im", "magika", "--type=merge", "-p", patch)
     try:
-        spread(at, "warm workers", at.kube, at.warm_workers)
+        spread("warm workers", at.kube, at.warm_workers)
         yield
     finally:
         at.kube.run("patch", "im", "magika", "--type=merge", "-p", json.dumps({"spec": {"warmPool": None}}))

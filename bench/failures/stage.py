@@ -171,26 +171,25 @@ def a_long_batch(at: Stage, name: str, *, pooled: bool = False) -> Manifest:
 
 def settle(at: Stage) -> None:
     """Wait for an operator and a worker on each node, and for both workers in the endpoints."""
-    spread(at, "operators", at.system, at.operators)
-    spread(at, "workers", at.kube, lambda: _places(at.workers(SERVICE)))
+    spread("operators", at.system, at.operators)
+    spread("workers", at.kube, lambda: _places(at.workers(SERVICE)))
     wait_for(lambda: _taking(at) == 2, "both workers in the endpoints")
 
 
-def spread(at: Stage, what: str, kube: Kubectl, places: Callable[[], dict[str, str]]) -> None:
-    """Have one on each node, and no more."""
+def spread(what: str, kube: Kubectl, places: Callable[[], dict[str, str]]) -> None:
+    """Have one on each node, and no more.
+
+    Whatever comes next goes where none is. To cordon a node would help, and have the workers of services move.
+    """
     give_up = time.monotonic() + _PATIENT_SECONDS
     while set((found := places()).values()) != {SAFE, DYING} or len(found) > 2:
         if time.monotonic() > give_up:
             raise RuntimeError(f"{what} are not on both nodes after {_PATIENT_SECONDS:.0f} s: {found}")
-        # Whatever comes next goes where none is.
-        for name in (SAFE, DYING):
-            at.kube.run("cordon" if name in found.values() else "uncordon", name)
         if len(found) > 1:
-            say(f"  {time.strftime('%T')} {max(found)} is deleted, so that {what} are on both nodes")
-            kube.run("delete", "pod", max(found), "--wait=false")
+            newest = max(found)
+            say(f"  {time.strftime('%T')} {newest} is deleted, so that {what} are on both nodes")
+            kube.run("delete", "pod", newest)
         time.sleep(1.0)
-    for name in (SAFE, DYING):
-        at.kube.run("uncordon", name)
 
 
 def lead_on(at: Stage, node: str) -> None:

@@ -177,7 +177,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=50)
-    parser.add_argument("--tries", type=int, default=4, help="stories that are played to shrink one that failed")
+    parser.add_argument("--tries", type=int, default=0, help="stories that are played to shrink one that failed")
     given = parser.parse_args()
     kept = ROOT / "build" / "chaos" / f"{given.seed}.json"
     rounds: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else []
@@ -188,6 +188,7 @@ def main() -> int:
             say(f"round {len(rounds)}, seed {seed}:")
             found = play(at, story, seed)
             if found.wrong:
+                say("\n".join(found.wrong))
                 found.wrong += ["the shortest story:", *map(str, _shortest(at, story, seed, given.tries))]
             say(f"  {asdict(found)}")
             rounds.append(asdict(found))

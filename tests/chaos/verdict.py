@@ -8,6 +8,9 @@ from tests.chaos.story import Fault, Kind
 
 # A caller may notice these, for as long as they last and a moment: of nothing else a request may be lost.
 _NOTICED = frozenset({Kind.WORKER_KILLED, Kind.WORKER_FROZEN, Kind.NODE_SILENT, Kind.NODE_DEAD})
+# Workers that are told to end stay until nobody comes, and no longer than their grace: kube-proxy may be blind for longer.
+_TOLD_TO_END = frozenset({Kind.POD_DELETED, Kind.NODE_DRAINED, Kind.SERVICE_ROLLED})
+_GRACE_SECONDS = 30.0
 _MOMENT_SECONDS = 2.3
 # Until a worker that was the only one is back, or another has started.
 _RETURN_SECONDS = 15.0
@@ -31,6 +34,8 @@ class Told:
 
         What is silent longer than a moment is left out by then, unless nobody else is there, or kube-proxy is `blind` for longer.
         """
+        if self.fault.kind in _TOLD_TO_END:
+            return self.begun <= answer.time <= blind
         until = self.ended + _RETURN_SECONDS if self.alone else self.begun + _MOMENT_SECONDS
         return self.fault.kind in _NOTICED and self.begun - 1.0 <= answer.time <= max(until, blind)
 
@@ -42,8 +47,12 @@ def lost(answers: Iterable[Answered], told: Sequence[Told]) -> list[Answered]:
 
 
 def _blind_until(death: Told, told: Sequence[Told]) -> float:
-    """Until when kube-proxy may not hear of a death: it came so soon after an outage of the API server. 0 where none was."""
-    returns = (one.ended + _BLIND_SECONDS for one in told if one.fault.kind is Kind.API_AWAY and one.begun <= death.begun)
+    """Until when kube-proxy may not hear of a death: it came so soon after an outage of the API server. 0 where none was.
+
+    Of a worker that was told to end it may not hear either where the outage came while it ended.
+    """
+    last = death.ended + _GRACE_SECONDS if death.fault.kind in _TOLD_TO_END else death.begun
+    returns = (one.ended + _BLIND_SECONDS for one in told if one.fault.kind is Kind.API_AWAY and one.begun <= last)
     return max((until for until in returns if death.begun <= until), default=0.0)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from inference_worker.__main__ import _COMING
+from inference_worker.__main__ import _ANSWERING, _LINGER_SECONDS
 from tests.process import models
 from tests.process.harness import QUICK_DRAIN, Worker, a_config, until
 from tests.process.test_endings import host_address
@@ -116,8 +116,11 @@ def test_a_draining_worker_is_live_and_not_ready_and_still_answers(place: Place)
     assert (ended.code, ended.said.outcome, ended.said.reason) == (0, "Drained", None)
 
 
-def test_a_worker_that_was_told_to_go_answers_for_as_long_as_callers_come_and_most_of_its_grace_lasts(place: Place) -> None:
-    grace = 6.0
+@pytest.mark.parametrize("grace", [2.0, 8.0])
+def test_a_worker_that_was_told_to_go_answers_for_as_long_as_callers_come_and_most_of_its_grace_lasts(
+    place: Place, grace: float
+) -> None:
+    """A quick model's last answers need little of a long grace."""
     worker = place.start(a_config(place.put("m.onnx", models.identity()), drain_seconds=grace)).wait_ready()
     told = time.monotonic()
     worker.stop()
@@ -127,7 +130,7 @@ def test_a_worker_that_was_told_to_go_answers_for_as_long_as_callers_come_and_mo
     with contextlib.suppress(ConnectionError):
         while True:
             assert post(worker.port, INFER, infer_json([[1, 2]])).status == 200
-    assert time.monotonic() - told >= grace * _COMING
+    assert time.monotonic() - told >= grace - min(_LINGER_SECONDS, _ANSWERING * grace)
     assert worker.ended().code == 0
 
 

@@ -44,8 +44,10 @@ _EXIT_RETRY, _EXIT_PERMANENT = 1, 2
 # Endpoints keep sending for a moment after a pod is marked for deletion; leaving at once would refuse those callers.
 _LINGER_SECONDS = 2.0
 _REFUSAL_SECONDS = 2.0
-_COMING = 0.7
-"""The share of the grace in which requests may still come; the rest is for their answers."""
+_ANSWERING = 0.3
+"""The largest share of the grace that is kept for answers; until then requests may still come."""
+
+_ANSWERS = 3.0
 
 _SWITCH_SECONDS = 100e-6
 _COLLECTED_OBJECTS = 10_000
@@ -113,7 +115,7 @@ async def _drain(state: WorkerState, listeners: Listeners, tasks: Tasks | None =
     if tasks is not None:
         await tasks.close()
     begun = time.monotonic()
-    await _until_quiet(state, state.config.drain_seconds * _COMING)
+    await _until_quiet(state)
     listeners.close()
     late = await listeners.drained(state.config.drain_seconds - (time.monotonic() - begun))
     if late:
@@ -127,11 +129,19 @@ async def _drain(state: WorkerState, listeners: Listeners, tasks: Tasks | None =
     return TerminationReport("Drained", text, model=state.facts)
 
 
-async def _until_quiet(state: WorkerState, most: float) -> None:
-    """Wait until nobody has asked for a while, and no longer than `most` seconds."""
+def _answering(state: WorkerState) -> float:
+    """Seconds of the grace that the last answers may need, by how long answers took: quick ones leave more to callers."""
+    most, took = _ANSWERING * state.config.drain_seconds, state.answered_within(0.99)
+    return most if took is None else min(most, max(_LINGER_SECONDS, _ANSWERS * took))
+
+
+async def _until_quiet(state: WorkerState) -> None:
+    """Wait until nobody has asked for a while, or the last answers need the rest of the grace."""
     begun = heard = time.monotonic()
     asked = state.asked
-    while (now := time.monotonic()) - heard < _LINGER_SECONDS and now - begun < max(most, _LINGER_SECONDS):
+    while (now := time.monotonic()) - heard < _LINGER_SECONDS:
+        if now - begun >= max(_LINGER_SECONDS, state.config.drain_seconds - _answering(state)):
+            return
         await asyncio.sleep(_LINGER_SECONDS / 20)
         if state.asked != asked:
             asked, heard = state.asked, time.monotonic()

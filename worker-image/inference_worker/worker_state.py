@@ -15,6 +15,7 @@ from inference_protocol.messages import (
     cut,
 )
 from inference_protocol.reasons import WorkerReason
+from inference_protocol.sketch import merged
 from inference_worker import cpu
 from inference_worker.batch.running import facts_of
 from inference_worker.batch.task import Task
@@ -101,6 +102,10 @@ class WorkerState:
     def asked(self) -> int:
         """Requests that came since the start: answered, running or waiting."""
         return sum(each.asked for each in self.metrics.values())
+
+    def answered_within(self, share: float) -> float | None:
+        """Seconds within which this share of all requests was answered; None where none was."""
+        return merged(each.sketch for each in self.metrics.values()).quantile(share)
 
     def drain(self) -> None:
         """Enter the phase from which a worker that was told to stop does not return."""

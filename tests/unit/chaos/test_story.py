@@ -73,6 +73,15 @@ def test_a_death_soon_after_an_outage_of_the_api_server_may_be_noticed_until_kub
     ]
 
 
+def test_a_worker_that_was_told_to_end_before_an_outage_may_be_missed_until_kube_proxy_looks_again() -> None:
+    outage = told(Kind.API_AWAY, 100.0, 110.0)
+    answers = [Answered(at, 0.1, 0) for at in (97.0, 117.0, 171.0)]
+
+    assert [answer.time for answer in lost(answers, [told(Kind.POD_DELETED, 98.0, 98.0), outage])] == [97.0, 171.0]
+    # It had its whole grace before.
+    assert lost(answers, [told(Kind.POD_DELETED, 60.0, 60.0), outage]) == answers
+
+
 def test_a_drain_a_roll_out_and_an_operators_death_excuse_nothing() -> None:
     answer = Answered(100.5, 0.1, 0)
 
