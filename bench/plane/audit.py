@@ -5,8 +5,9 @@ Pure but for `since`: lines in, values out.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -42,6 +43,7 @@ class _Event(msgspec.Struct, rename="camel"):
     user_agent: str = ""
     object_ref: _Reference | None = None
     response_status: _Status | None = None
+    audit_id: str = msgspec.field(default="", name="auditID")
 
 
 _DECODER = msgspec.json.Decoder(_Event)
@@ -73,12 +75,37 @@ class Request:
         return self.code < 300
 
 
-def since(log: Path, mark: int) -> list[Request]:
-    """What was asked since a log had so many bytes: all of it, where another has begun in its place."""
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A watch that the API server has granted. `ended` is None where it goes on, or the API server was killed meanwhile."""
+
+    user: str
+    resource: str
+    started: float
+    ended: float | None = None
+
+
+def since(log: Path, mark: int) -> list[bytes]:
+    """What was written since a log had so many bytes: all of it, where another has begun in its place."""
     with log.open("rb") as file:
         file.seek(mark if log.stat().st_size >= mark else 0)
         # A last line that is still being written has no end yet.
-        return parse(line for line in file if line.endswith(b"\n"))
+        return [line for line in file if line.endswith(b"\n")]
+
+
+def watches(lines: Iterable[bytes]) -> list[Watch]:
+    """Read the watches that have begun, in the order in which they did."""
+    found: dict[str, Watch] = {}
+    for line in lines:
+        event = _DECODER.decode(line)
+        if event.verb != "watch" or event.object_ref is None:
+            continue
+        if event.stage == "ResponseStarted" and event.response_status is not None and event.response_status.code == HTTPStatus.OK:
+            begun = event.stage_timestamp.timestamp()
+            found[event.audit_id] = Watch(event.user.username, event.object_ref.resource, begun)
+        elif event.audit_id in found:
+            found[event.audit_id] = replace(found[event.audit_id], ended=event.stage_timestamp.timestamp())
+    return list(found.values())
 
 
 def parse(lines: Iterable[bytes]) -> list[Request]:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from bench import proc
-from bench.plane.audit import Request, since
+from bench.plane.audit import Request, parse, since
 from bench.plane.objects import ANNOTATION_WORK, Manifest
 from bench.report import ROOT
 from dev.cluster import ClientLimits, ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
@@ -69,7 +69,7 @@ class Plane:
 
     def requests(self, mark: int = 0) -> list[Request]:
         """What was asked since a mark."""
-        return since(self.audit_log, mark)
+        return parse(since(self.audit_log, mark))
 
 
 @contextmanager

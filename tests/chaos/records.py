@@ -3,14 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bench.plane.audit import Request
+from bench.plane.audit import Request, Watch
 from examples.demo.cluster import RELEASE
 
 _OPERATOR = "inference-operator"
 # Malformed, not allowed, or against the schema: no fault of a machine makes the operator send one.
 _NEVER = frozenset({400, 401, 403, 405, 415, 422})
+# Questions that are asked by a create: both replicas ask them, of whoever asks them for metrics.
+_QUESTIONS = frozenset({"subjectaccessreviews", "tokenreviews"})
 # What a leader had sent before it heard that another leads.
 _UNDER_WAY_SECONDS = 1.0
+# By what kube-proxy learns of workers, and kubelets of pods. Who lost his watch asks again after up to a minute (client-go's reflector).
+_SIGHTS = (("system:kube-proxy", "endpointslices"), ("system:node:", "pods"))
+_GLANCE_SECONDS = 1.0
 # Pods that one fault may cost, so that a node or an admission that turns pods away isn't flooded with them.
 _PODS_A_FAULT = 6
 
@@ -37,7 +42,7 @@ def overruled(requests: Sequence[Request]) -> list[str]:
         if (one.resource, one.name) == ("leases", RELEASE):
             if not led_since or led_since[-1][1] != one.pod:
                 led_since.append((one.answered, one.pod))
-        elif one.resource not in ("leases", "events") and led_since:
+        elif one.resource not in {"leases", "events", *_QUESTIONS} and led_since:
             since, leader = led_since[-1]
             if one.pod != leader and one.received > since + _UNDER_WAY_SECONDS:
                 found.append(
@@ -50,3 +55,26 @@ def flood(requests: Iterable[Request], namespace: str, most: int) -> list[str]:
     """More pods than what happened explains; those that were refused count."""
     made = sum(one.verb == "create" and one.resource == "pods" and one.namespace == namespace for one in requests)
     return [f"{made} pods were created, of at most {most}"] if made > most else []
+
+
+def blind(watches: Iterable[Watch], outages: Iterable[float], until: float) -> list[tuple[float, float]]:
+    """From when to when kube-proxy or a kubelet saw nothing new, `until` when where it still doesn't.
+
+    `outages` are the instants at which the API server was killed, which ends all watches and writes nothing.
+    """
+    sights: dict[tuple[str, str], list[Watch]] = {}
+    for one in watches:
+        if any(one.user.startswith(user) and one.resource == resource for user, resource in _SIGHTS):
+            sights.setdefault((one.user, one.resource), []).append(one)
+    killed = tuple(outages)
+    found = []
+    for seen in sights.values():
+        # One that ends at once has only told that it knows no such version any more.
+        lasting = sorted(
+            (one for one in seen if one.ended is None or one.ended - one.started > _GLANCE_SECONDS), key=lambda one: one.started
+        )
+        for end in sorted([*killed, *[one.ended for one in lasting if one.ended is not None]]):
+            again = next((one.started for one in lasting if one.started >= end), until)
+            if again - end > _GLANCE_SECONDS:
+                found.append((end, again))
+    return found

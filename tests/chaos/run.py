@@ -19,14 +19,14 @@ import numpy as np
 
 from bench.autoscaling.load import read
 from bench.failures.stage import SERVICE, TOLERATIONS, Stage, calling, restore, settle, stage
-from bench.plane.audit import since
+from bench.plane.audit import parse, since, watches
 from dev.console import say
 from examples.demo.cluster import ROOT, wait_for
 from tests.chaos.beside import beside
 from tests.chaos.claims import Claims
 from tests.chaos.faults import Faults
-from tests.chaos.records import charges
-from tests.chaos.story import Story, draw, shrunk
+from tests.chaos.records import blind, charges
+from tests.chaos.story import Kind, Story, draw, shrunk
 from tests.chaos.verdict import Told, gaps, lost, nearest
 from tests.chaos.volume import output_of, small
 from tests.e2e.support import a_slow_batch, truth_of_slow_batches
@@ -107,13 +107,14 @@ def play(at: Stage, story: Story, seed: int) -> Round:
         restore()
         settle(at)
         time.sleep(3.0)
-    answers = read(Path(plan.result))
+    answers, lines = read(Path(plan.result)), since(at.layout.audit_log, mark)
     found.asked, found.failed = len(answers), sum(answer.status != 200 for answer in answers)
-    unexcused = lost(answers, told)
+    outages = [one.begun for one in told if one.fault.kind is Kind.API_AWAY]
+    unexcused = lost(answers, told, blind(watches(lines), outages, time.time()))
     found.wrong += [f"{len(unexcused)} requests were lost"] if unexcused else []
     found.wrong += [f"{_clock(answer.time)} a request got {answer.status} {nearest(answer, told)}" for answer in unexcused[:5]]
     _judge_batches(at, batches, found)
-    requests = since(at.layout.audit_log, mark)
+    requests = parse(since(at.layout.audit_log, mark))
     found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names))
     found.wrong += claims.wrong[:5]
     found.claims, found.requests = claims.looks, len(requests)

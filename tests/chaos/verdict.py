@@ -8,15 +8,16 @@ from tests.chaos.story import Fault, Kind
 
 # A caller may notice these, for as long as they last and a moment: of nothing else a request may be lost.
 _NOTICED = frozenset({Kind.WORKER_KILLED, Kind.WORKER_FROZEN, Kind.NODE_SILENT, Kind.NODE_DEAD})
-# Workers that are told to end stay until nobody comes, and no longer than their grace: kube-proxy may be blind for longer.
+# Workers that are told to end stay until nobody comes, and no longer than their grace: whoever is blind may be so for longer.
 _TOLD_TO_END = frozenset({Kind.POD_DELETED, Kind.NODE_DRAINED, Kind.SERVICE_ROLLED})
 _GRACE_SECONDS = 30.0
 _MOMENT_SECONDS = 2.3
 # Until a worker that was the only one is back, or another has started.
 _RETURN_SECONDS = 15.0
-# kube-proxy is refused while the API server is away, and asks again only so long after its return: client-go's reflector waits up to
-# 30 s between tries, and as much again by chance. Until then callers are sent on to whomever it knew.
-_BLIND_SECONDS = 60.0
+
+
+# From when to when (time.time()).
+Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Told:
     def excuses(self, answer: Answered, blind: float = 0.0) -> bool:
         """Whether a request that was sent then may have failed because of it.
 
-        What is silent longer than a moment is left out by then, unless nobody else is there, or kube-proxy is `blind` for longer.
+        What is silent longer than a moment is left out by then, unless nobody else is there, or who should act is `blind` for longer.
         """
         if self.fault.kind in _TOLD_TO_END:
             return self.begun <= answer.time <= blind
@@ -40,20 +41,16 @@ class Told:
         return self.fault.kind in _NOTICED and self.begun - 1.0 <= answer.time <= max(until, blind)
 
 
-def lost(answers: Iterable[Answered], told: Sequence[Told]) -> list[Answered]:
-    """Requests without a 200 that no fault excuses."""
-    blind = {one: _blind_until(one, told) for one in told}
-    return [answer for answer in answers if answer.status != 200 and not any(one.excuses(answer, blind[one]) for one in told)]
+def lost(answers: Iterable[Answered], told: Sequence[Told], blind: Sequence[Span] = ()) -> list[Answered]:
+    """Requests without a 200 that no fault excuses. In the spans of `blind` Kubernetes itself saw nothing of what was decided."""
+    until = {one: _blind_until(one, blind) for one in told}
+    return [answer for answer in answers if answer.status != 200 and not any(one.excuses(answer, until[one]) for one in told)]
 
 
-def _blind_until(death: Told, told: Sequence[Told]) -> float:
-    """Until when kube-proxy may not hear of a death: it came so soon after an outage of the API server. 0 where none was.
-
-    Of a worker that was told to end it may not hear either where the outage came while it ended.
-    """
-    last = death.ended + _GRACE_SECONDS if death.fault.kind in _TOLD_TO_END else death.begun
-    returns = (one.ended + _BLIND_SECONDS for one in told if one.fault.kind is Kind.API_AWAY and one.begun <= last)
-    return max((until for until in returns if death.begun <= until), default=0.0)
+def _blind_until(end: Told, blind: Iterable[Span]) -> float:
+    """Until when a worker's end, or its successor, may not be seen: a while after a span that met it; 0 where none did."""
+    last = end.ended + (_GRACE_SECONDS if end.fault.kind in _TOLD_TO_END else 0.0)
+    return max((until + _RETURN_SECONDS for since, until in blind if since <= last and end.begun <= until), default=0.0)
 
 
 def gaps(spans: Sequence[tuple[int, int]], total: int) -> str:

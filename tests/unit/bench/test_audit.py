@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.plane.audit import actor, by_name, events, parse, writes
+from bench.plane.audit import Watch, actor, by_name, events, parse, watches, writes
 
 
 def a_line(verb: str = "patch", resource: str = "pods/status", name: str = "a", *, at: float = 0.0, **other: Any) -> bytes:
@@ -38,6 +38,21 @@ def test_watches_unanswered_requests_and_those_of_no_object_are_left_out() -> No
     lines = [a_line("watch"), a_line(stage="ResponseStarted"), a_line("get", objectRef=None)]
 
     assert parse(lines) == []
+
+
+def test_a_watch_begins_when_it_is_granted_and_ends_when_it_is_answered() -> None:
+    lines = [
+        a_line("watch", auditID="a", stage="ResponseStarted", at=1.0),
+        a_line("watch", auditID="refused", stage="ResponseStarted", responseStatus={"code": 403}),
+        a_line("watch", "nodes", auditID="b", stage="ResponseStarted", at=2.0),
+        a_line("watch", auditID="a", at=5.0),
+    ]
+
+    first, second = watches(lines)
+
+    assert (first.user, first.resource, second.resource, second.ended) == ("dev-admin", "pods", "nodes", None)
+    assert first.ended is not None and first.ended - first.started == pytest.approx(4.0)
+    assert second == Watch("dev-admin", "nodes", second.started)
 
 
 @pytest.mark.parametrize(

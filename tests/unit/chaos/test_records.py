@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from bench.plane.audit import Request
+from bench.plane.audit import Request, Watch
 from tests.chaos.claims import untrue
-from tests.chaos.records import charges, flood, overruled, refused
+from tests.chaos.records import blind, charges, flood, overruled, refused
 
 LEASE = Request("inference-operator", "update", "leases", "inference-system", "inference-operator", 200, 10.0, 10.1, pod="a")
 WRITE = replace(LEASE, resource="inferencejobs/status", namespace="team", name="job", received=20.0, answered=20.1)
@@ -31,6 +31,12 @@ def test_what_was_refused_or_under_way_or_told_of_an_event_is_no_fault() -> None
     assert (
         overruled([LEASE, other, WRITE, replace(late, code=409), replace(late, resource="events"), replace(late, verb="get")]) == []
     )
+
+
+def test_who_asks_whether_somebody_may_ask_writes_nothing() -> None:
+    other = replace(LEASE, pod="b", received=15.0, answered=15.1)
+
+    assert overruled([LEASE, other, replace(WRITE, verb="create", resource="subjectaccessreviews", received=25.0)]) == []
 
 
 def test_a_request_for_the_lease_that_was_refused_takes_nothing() -> None:
@@ -67,3 +73,25 @@ def test_a_status_claims_no_more_than_is_on_disk() -> None:
     assert untrue(running, 4, published=False) == "5 items are completed by the status, and 4 are committed"
     assert "no manifest" in untrue(running | {"phase": "Succeeded"}, 5, published=False)
     assert untrue(running | {"phase": "Succeeded"}, 5, published=True) == ""
+
+
+def test_who_lost_a_watch_is_blind_until_the_next_one_lasts() -> None:
+    kubelet, proxy = Watch("system:node:cpu-1", "pods", 0.0, 50.0), Watch("system:kube-proxy", "endpointslices", 0.0)
+    watches = [
+        kubelet,
+        replace(kubelet, started=80.0, ended=80.1),
+        replace(kubelet, started=90.0, ended=None),
+        replace(kubelet, resource="services", started=51.0),
+        proxy,
+        replace(proxy, started=130.0),
+    ]
+
+    assert sorted(blind(watches, [], 200.0)) == [(50.0, 90.0)]
+    # Of an API server that was killed no watch has ended in the log.
+    assert sorted(blind(watches, [100.0], 200.0)) == [(50.0, 90.0), (100.0, 130.0), (100.0, 200.0)]
+
+
+def test_a_watch_that_is_followed_at_once_leaves_nobody_blind() -> None:
+    first = Watch("system:kube-proxy", "endpointslices", 0.0, 50.0)
+
+    assert blind([first, replace(first, started=50.5, ended=None)], [], 200.0) == []
