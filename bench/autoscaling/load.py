@@ -21,6 +21,7 @@ from pathlib import Path
 NOT_ANSWERED = 0
 # What Linux gives to clients by default.
 _PORTS = range(32768, 61000)
+_PORTS_A_SECOND = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ async def _status(plan: Plan, data: bytes, ports: Iterator[int]) -> int:
 
 
 def _ports() -> Iterator[int]:
-    """All of them over and over, from any of them on, so that callers of several processes hardly meet."""
-    begin = random.randrange(len(_PORTS))
+    """All of them over and over. They begin by the clock, so that callers who follow others don't take up their ports."""
+    begin = int(time.time() * _PORTS_A_SECOND) % len(_PORTS)
     return cycle([*_PORTS[begin:], *_PORTS[:begin]])
 
 

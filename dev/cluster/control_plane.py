@@ -16,7 +16,11 @@ _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata"}],
+    # Of endpoints all is kept: who was sent where tells why a request was lost.
+    "rules": [
+        {"level": "Request", "resources": [{"group": "discovery.k8s.io"}], "verbs": ["create", "patch", "update"]},
+        {"level": "Metadata"},
+    ],
 }
 
 
