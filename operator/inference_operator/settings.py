@@ -401,6 +401,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     burst: _Count = 400
     # Grace for a worker to drain after SIGTERM.
     termination_grace_seconds: Annotated[int, msgspec.Meta(ge=0)] = 30
+    # A service whose workers are all on one node for this long gets one of them elsewhere, once another node has room. 0: never.
+    spread_after_seconds: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     # A pod that can't start (image, volume, admission) is given up as failed attempt after this time.
     start_timeout_seconds: _Positive = 600.0
     # A worker that hasn't loaded its model after this time is killed: a failed attempt. Counts in steps of five minutes. A change

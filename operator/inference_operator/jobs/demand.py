@@ -1,5 +1,6 @@
 """What a job wants from the scheduler just now, if anything, and the work that it has running."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from inference_operator.api.instants import shift
@@ -54,11 +55,22 @@ def service_request(
     serve = resolved.spec.serve
     ended = serve is not None and serve.until is not None and serve.until <= now
     backing_off = ours.fault is not None and ours.retry is not None and ours.retry > now
-    if _held_up(observed, resolved, settings, now) or ended or backing_off or not ours.missing:
+    spreads = not ours.missing and ours.spreads is not None and ours.spreads <= now
+    if _held_up(observed, resolved, settings, now) or ended or backing_off or not (ours.missing or spreads):
         return None
     # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.
     was_ready = observed.job.status.ready_time is not None
-    return _request(resolved, settings, ours.missing, was_ready=was_ready, holds=True, beside=nodes_of(ours.current), now=now)
+    wanted = _request(
+        resolved, settings, ours.missing or 1, was_ready=was_ready, holds=True, beside=nodes_of(ours.current), now=now
+    )
+    return _spreading(wanted, ours) if spreads else wanted
+
+
+def _spreading(wanted: PlacementRequest, ours: Replicas) -> PlacementRequest:
+    """For another node of the classes that the workers are on: it is no reason for another class, or for new nodes."""
+    classes = {pod.worker.accelerator for pod in ours.current if pod.worker is not None}
+    options = tuple(option for option in wanted.options if option.accelerator in classes)
+    return replace(wanted, options=options or wanted.options, spreads=True, deadline=None, firm=False, grows=frozenset())
 
 
 def _held_up(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> bool:

@@ -1,5 +1,7 @@
 """How a serving job's workers stand, and how many it should have."""
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
@@ -14,6 +16,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.workers.attempts import SETTLED_SECONDS, backoff_seconds, ended_at, ending_of, holds_back, settles
 from inference_operator.workers.ending import Ending
+from inference_operator.workers.options import planned_node
 from inference_operator.workers.resolve import ResolvedJob
 
 
@@ -52,6 +55,8 @@ class Replicas:
     moves: datetime | None = None
     # Those that have a batch in their slack.
     lending: frozenset[Key] = frozenset()
+    # When one of its workers may get a successor on another node, because all that are wanted answer on one; None where they don't.
+    spreads: datetime | None = None
 
     @property
     def ready(self) -> tuple[Pod, ...]:
@@ -103,12 +108,28 @@ class Replicas:
     def superfluous(self) -> tuple[Pod, ...]:
         """Workers to take away: old revisions as new ones become ready, then the newest current ones over the number.
 
-        Of those that answer, one with a batch in its slack stays if another can go.
+        Of those that answer, the ones go first whose nodes have others, and one with a batch in its slack stays if another can go.
         """
         keep_stale = max(0, self.wanted - len(self.ready))
         ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.uid in self.silent, pod.number))
-        over = sorted(self.current, key=lambda pod: (not is_running(pod), pod.key not in self.lending, pod.number))[self.wanted :]
-        return (*ranked[keep_stale:], *over)
+        return (*ranked[keep_stale:], *self._over)
+
+    @property
+    def _over(self) -> Iterator[Pod]:
+        """Current workers over the number. One that starts where no other is stays until it answers: it spreads the service."""
+        alike = sorted(self.current, key=lambda pod: (not is_running(pod), pod.key not in self.lending, pod.number))
+        before: Counter[str | None] = Counter()
+        turns: dict[str, int] = {}
+        for pod in alike:
+            turns[pod.uid] = before[planned_node(pod)]
+            before[planned_node(pod)] += 1
+        ranked = sorted(alike, key=lambda pod: (not is_running(pod), turns[pod.uid]))
+        crowded = self.wanted > 1 and len({planned_node(pod) for pod in ranked[: self.wanted]}) == 1
+        for pod in ranked[self.wanted :]:
+            if crowded and not is_running(pod) and not turns[pod.uid]:
+                crowded = False
+            else:
+                yield pod
 
 
 def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> Replicas:
@@ -156,6 +177,9 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         silent=observed.silent,
         moves=min(held.values(), default=None),
         lending=frozenset(work.pod for work in observed.background),
+        spreads=None
+        if stale or fault or resolved.one_pod or observed.silent or len(current) != wanted
+        else _spreads(current, settings),
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
 
@@ -163,6 +187,15 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
 def _moves(pod: Pod, wanted: int) -> datetime:
     """When a silent worker may have a successor: at once, but for those that fall silent in turn as soon as they are there."""
     return shift(pod.created or EARLIEST, SETTLED_SECONDS if pod.number > wanted else 0.0)
+
+
+def _spreads(current: tuple[Pod, ...], settings: Settings) -> datetime | None:
+    """When a service whose workers all answer on one node may get one elsewhere: once that is no passing state."""
+    if settings.spread_after_seconds <= 0 or len(current) < 2 or not all(map(is_running, current)):
+        return None
+    if len({planned_node(pod) for pod in current}) > 1:
+        return None
+    return shift(max(pod.created or EARLIEST for pod in current), settings.spread_after_seconds)
 
 
 def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datetime | None:

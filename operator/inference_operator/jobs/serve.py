@@ -99,6 +99,7 @@ def plan_serve(
         until,
         state.retry,
         state.moves,
+        state.spreads,
         state.settles if status.failed_attempts else None,
         deadline_look(spec.deadline, now),
         latency_end(status.latency),
@@ -141,7 +142,7 @@ def _actions(
         unplaced = max(0, state.missing - len(decision.assignments) - len(state.outdated))
     actions += plan_budget(observed, state.wanted, unplaced)
     if decision is not None and service.request is not None:
-        for offset, (given, why) in enumerate(decision.explained[: state.missing]):
+        for offset, (given, why) in enumerate(decision.explained[: service.request.workers]):
             if given.node in waits:
                 continue
             number = state.next_number + offset

@@ -15,6 +15,7 @@ from inference_operator.scheduling.new_nodes import NewNodes
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
 from inference_operator.scheduling.slack_types import ServiceSlack, SlackWorker
 from inference_operator.scheduling.types import (
+    Assignment,
     Explanation,
     Option,
     PendingReason,
@@ -42,6 +43,12 @@ class Chosen(NamedTuple):
     node_info: NodeInfo | None
     delay_weight: float
     service: str | None = None
+
+    @property
+    def assignment(self) -> Assignment:
+        """The place that a new worker gets by it."""
+        assert self.node_info is not None
+        return Assignment(self.option.accelerator, self.node_info.node.name)
 
 
 def explain(
@@ -140,6 +147,8 @@ def _why_not(option: Option, info: NodeInfo, chosen: Chosen, weights: CostWeight
         usage = info.usage
         if usage.unmanaged_usage and usage.resource in option.requirements.wants:
             return f"has {usage.unmanaged_usage:g} {usage.resource} in use outside Kubernetes"
+        if info.node.name in chosen.request.beside:
+            return "has a worker of this service already"
         return "costs the same, and is no emptier than the chosen node"
     if deadline is not None and not cost.in_time(option, deadline, now):
         return f"would finish at {rfc3339(cost.completion(option, now))}, after the deadline"

@@ -3,7 +3,7 @@
 The work of one namespace goes by deadline, then by age.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -67,6 +67,15 @@ def namespaces_of(fleet: Fleet) -> set[str]:
     """The namespaces that have something to win or to lose in a pass."""
     found = {request.key.key.namespace for request in fleet.requests}
     found.update([running_work.key.key.namespace for running_work in fleet.running])
+    return found
+
+
+def namespaces_given(asked: Iterable[Asked]) -> dict[tuple[int, str], set[str]]:
+    """Who has been given places in a pass, by band and accelerator class."""
+    found: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for one in asked:
+        for assignment in one.given:
+            found[one.band, assignment.accelerator].add(one.request.key.key.namespace)
     return found
 
 

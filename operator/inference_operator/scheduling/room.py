@@ -80,16 +80,14 @@ class Room:
             if not timelines[requirements].timelines:
                 timelines[requirements].add(Timeline(free=at, opens=at))
 
-    def take(self, requirements: PodRequirements, seconds: float, rank: int, beside: Sequence[str]) -> NodeInfo | None:
+    def take(
+        self, requirements: PodRequirements, seconds: float, rank: int, beside: Sequence[str], avoid: Sequence[str] = ()
+    ) -> NodeInfo | None:
         """A node for work that takes so long, taken off the node capacity, on which nobody else's reservation is in its way.
 
-        `beside` are the nodes of workers that it should stay away from.
+        `beside` are the nodes of workers that it should stay away from, `avoid` those that it does not go to.
         """
-        barred = (
-            [name for name, kept in self._reserved.items() if not kept.admits(requirements, seconds, rank)]
-            if self._reserved
-            else ()
-        )
+        barred = [*avoid, *[name for name, kept in self._reserved.items() if not kept.admits(requirements, seconds, rank)]]
         node_info = self._capacity.apart(requirements, beside, barred) if beside else self._capacity.roomiest(requirements, barred)
         if node_info is None:
             if not barred:

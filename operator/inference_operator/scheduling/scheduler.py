@@ -10,7 +10,7 @@ Pure and deterministic: one snapshot, one schedule. All requests with the same r
 explanations are made when a worker is created, so that a job that waits costs next to nothing.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
@@ -23,7 +23,7 @@ from inference_operator.scheduling.caps import Cap, Caps, in_the_way
 from inference_operator.scheduling.new_nodes import NewNodes
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.pending import PendingReasons
-from inference_operator.scheduling.ranking import Asked, bands_of, in_turn, late_by, namespaces_of, seconds_left
+from inference_operator.scheduling.ranking import Asked, bands_of, in_turn, late_by, namespaces_given, namespaces_of, seconds_left
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.room import Room
 from inference_operator.scheduling.running import running_unit
@@ -31,6 +31,7 @@ from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.shares import Shares
 from inference_operator.scheduling.slack import Slack, in_slack, weight
 from inference_operator.scheduling.slack_types import SlackWorker
+from inference_operator.scheduling.spreading import spread
 from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timelines
 from inference_operator.scheduling.types import (
     Assignment,
@@ -81,7 +82,10 @@ class _Pass:
         self._room = Room(self._capacity, self._running_units)
         self._slack = Slack(fleet.slack, weights)
         self._waiting = PendingReasons(self._capacity, self._caps, fleet.warm_workers, self._slack, self._new_nodes, now)
-        self._wanted = sum([request.workers for request in fleet.requests])
+        # What services want only to be spread needs no plan: it takes what is left.
+        self._spreading = [request for request in fleet.requests if request.spreads]
+        requests = [request for request in fleet.requests if not request.spreads] if self._spreading else fleet.requests
+        self._wanted = sum([request.workers for request in requests])
         self._timelines: dict[PodRequirements, Timelines] = {}
         self._warm = WarmPlaces(fleet.warm_workers)
         self._given: Counter[Key] = Counter(
@@ -89,7 +93,7 @@ class _Pass:
         )
         # What explanations are made of, should anybody ask for them.
         self._chosen: dict[Request, list[explanation.Chosen]] = {}
-        self._asked = self._ranked(fleet.requests, bands)
+        self._asked = self._ranked(requests, bands)
         self._turns = in_turn(self._asked, self._shares, self._fits, self._slack.foreseen)
         self._plan()
 
@@ -175,14 +179,6 @@ class _Pass:
 
     # answers
 
-    def _namespaces_given(self) -> dict[tuple[int, str], set[str]]:
-        """Who has been given places in this pass, by band and accelerator class."""
-        found: dict[tuple[int, str], set[str]] = defaultdict(set)
-        for asked in self._asked:
-            for assignment in asked.given:
-                found[asked.band, assignment.accelerator].add(asked.request.key.key.namespace)
-        return found
-
     def schedule(self) -> Schedule:
         """A decision for each request, and for each running work that is to leave."""
         self._assign_in_turn()
@@ -200,7 +196,7 @@ class _Pass:
         waiting.sort()
         position = 1
         competing = Counter([band for band, _ in {(asked.band, unit.namespace) for _, _, asked, unit in waiting}])
-        given = self._namespaces_given()
+        given = namespaces_given(self._asked)
         for _, _, asked, unit in waiting:
             request = asked.request
             shares = self._shares if competing[asked.band] > 1 else None
@@ -208,6 +204,12 @@ class _Pass:
             pending = self._waiting.pending(request, unit, asked.left, position, shares, passed=passed)
             position += pending.position is not None
             found[request.key] = Decision(request.uid, request.revision, asked.given, pending, new_nodes=asked.new_nodes)
+        for request in self._spreading:
+            assignments: tuple[Assignment, ...] = ()
+            if (chosen := spread(request, self._room, self._caps, self._weights, rank=len(self._asked))) is not None:
+                self._note(chosen)
+                assignments = (chosen.assignment,)
+            found[request.key] = Decision(request.uid, request.revision, assignments)
         for running_work, leaving in self._running_units:
             if leaving.preempted_for is not None:
                 cause = explanation.preemption(running_work, leaving.preempted_for.key)
@@ -265,8 +267,9 @@ class _Pass:
             return None
         for cap in candidate.caps:
             cap.used += 1
-        self._note(explanation.Chosen(request, option, node_info, unit.delay_weight))
-        return Assignment(option.accelerator, node_info.node.name)
+        chosen = explanation.Chosen(request, option, node_info, unit.delay_weight)
+        self._note(chosen)
+        return chosen.assignment
 
     def _hand_over(self, request: PlacementRequest, unit: SchedulingUnit, warm_worker: WarmWorker) -> Assignment | None:
         """A warm worker that is free, or will be in a moment."""

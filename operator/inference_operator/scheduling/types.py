@@ -99,6 +99,8 @@ class PlacementRequest:
     slack: SlackTask | None = None
     # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
     beside: tuple[str, ...] = ()
+    # It has all its workers, on one node. What it wants is another node's room that nobody else wants, or nothing.
+    spreads: bool = False
     # The classes of which it may ask for new nodes now.
     grows: frozenset[str] = frozenset()
     # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from inference_operator.api.job import Serve, wanted_replicas
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus
 from inference_operator.jobs.replicas import Replicas, replicas
 from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
+from inference_operator.state.runner import is_running
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of, whole
 
@@ -305,3 +308,75 @@ def test_the_pause_doubles_for_each_round_of_failures_and_not_for_each_worker() 
     together = sorted_out(many, *(a_failure(many, number) for number in range(1, 5)))
 
     assert first.retry is not None and together.retry == first.retry
+
+
+OLD = 400.0
+
+
+def test_workers_on_one_node_may_be_spread_once_the_last_of_them_is_old_enough() -> None:
+    job = a_service(2)
+    first, second = a_pod(job, 1, created_ago=OLD), a_pod(job, 2, created_ago=100.0)
+
+    assert second.created is not None
+    assert sorted_out(job, first, second).spreads == second.created + timedelta(seconds=SETTINGS.spread_after_seconds)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"node": "node-2"},
+        {"phase": PodPhase.PENDING},
+        {"revision": "old"},
+        {"deleting": True},
+    ],
+)
+def test_workers_on_several_nodes_and_services_that_are_not_whole_are_not_spread(changes: dict[str, Any]) -> None:
+    job = a_service(2)
+
+    assert sorted_out(job, a_pod(job, 1, created_ago=OLD), a_pod(job, 2, created_ago=OLD, **changes)).spreads is None
+
+
+def test_a_service_of_one_and_one_that_nobody_may_spread_stay() -> None:
+    one, two = a_service(1), a_service(2)
+    never = msgspec.structs.replace(SETTINGS, spread_after_seconds=0.0)
+    seen = observed(two, a_pod(two, 1, created_ago=OLD), a_pod(two, 2, created_ago=OLD))
+
+    assert sorted_out(one, a_pod(one, 1, created_ago=OLD)).spreads is None
+    assert replicas(seen, resolved_of(seen), never, NOW).spreads is None
+
+
+def test_the_one_that_goes_is_one_whose_node_has_others() -> None:
+    job = a_service(2)
+    pods = [a_pod(job, 1), a_pod(job, 2), a_pod(job, 3, node="node-2")]
+
+    assert numbers(sorted_out(job, *pods).superfluous) == [2]
+
+
+def test_one_that_starts_where_no_other_is_stays_until_it_answers() -> None:
+    job = a_service(2)
+    pods = [a_pod(job, 1), a_pod(job, 2), a_pod(job, 3, node="node-2", phase=PodPhase.PENDING)]
+
+    assert sorted_out(job, *pods).superfluous == ()
+    # On a node that others are on already it is one too many.
+    assert numbers(sorted_out(job, *pods[:2], a_pod(job, 3, phase=PodPhase.PENDING)).superfluous) == [3]
+    # One is enough.
+    second = a_pod(job, 4, node="node-3", phase=PodPhase.PENDING)
+    assert numbers(sorted_out(job, *pods, second).superfluous) == [4]
+
+
+@given(st.integers(1, 4), st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=6))
+def test_enough_workers_are_kept_and_they_are_on_as_many_nodes_as_can_be(wanted: int, workers: list[tuple[str, bool]]) -> None:
+    job = a_service(wanted)
+    pods = [
+        a_pod(job, number, node=node, phase=PodPhase.RUNNING if runs else PodPhase.PENDING)
+        for number, (node, runs) in enumerate(workers, 1)
+    ]
+    state = sorted_out(job, *pods)
+
+    kept = [pod for pod in pods if pod not in state.superfluous]
+    assert wanted <= len(kept) <= wanted + 1 or len(kept) == len(pods) < wanted
+    answering = [pod for pod in pods if is_running(pod)]
+    assert sum(is_running(pod) for pod in kept) == min(wanted, len(answering))
+    if len(answering) >= wanted:
+        nodes = {pod.node for pod in kept if is_running(pod)}
+        assert len(nodes) == min(wanted, len({pod.node for pod in answering}))
