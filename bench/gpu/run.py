@@ -1,8 +1,8 @@
 """The worker on a real CUDA device, beside the bare runtime, and beside another checkout where BENCH_OTHER_SOURCE names one.
 
-BENCH_PARTS selects among device, mixed, served, study, slack, memory, torchscript, refused (a provider that takes no such card),
-pair (of two devices), other and other-half (which put that other checkout beside this one, figure by figure, in single and in half
-precision). Needs onnxruntime-gpu, torch with torchvision and nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
+BENCH_PARTS selects among device, mixed, served, study, slack, memory, torchscript, refused (by a provider), hang, pair (of two
+devices), other and other-half (which put that other checkout beside this one, figure by figure, in single and in half precision).
+Needs onnxruntime-gpu, torch with torchvision and nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from bench.gpu import bare, device, other, pair, refused, serving, shortage, slack, study
+from bench.gpu import bare, device, hang, other, pair, refused, serving, shortage, slack, study
 from bench.gpu.nets import INPUT, OUTPUT, PRECISIONS, SIDE, export
 from bench.gpu.served import Stream, load, worker
 from bench.report import ROOT, Result, Target, at_least, at_most
@@ -132,6 +132,14 @@ def _memory(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     return found, [at_most(f"gpu.shortage.{key}", f"answers {key}", found[key], 0) for key in ("lost", "wrong", "restarts")]
 
 
+def _hang(_: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
+    found = hang.measure()
+    return found, [
+        at_most("gpu.hang.live", "seconds until a worker whose run never ends is not live", found["notLiveSeconds"], 63.0),
+        at_least("gpu.hang.batch", "a batch whose run never ends says ModelHung", found["batch"]["reason"] == "ModelHung", 1),
+    ]
+
+
 def _refused(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     found = refused.measure(nets["fp32"])
     return found, [
@@ -188,6 +196,7 @@ _PARTS: dict[str, Part] = {
     "memory": _memory,
     "torchscript": _torchscript,
     "refused": _refused,
+    "hang": _hang,
     "pair": _pair,
     "other": _other,
     "other-half": _other_half,

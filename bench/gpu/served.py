@@ -34,23 +34,37 @@ _KINDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that is ready."""
+    """A worker. `report` is where it leaves its last words."""
 
     http_port: int
     grpc_port: int
     ready_seconds: float
+    process: "subprocess.Popen[bytes]"
+    report: Path
 
     def get(self, path: str) -> Any:
         """A document of its HTTP server."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as answer:
             return json.load(answer)
 
+    def ended(self, seconds: float) -> Any:
+        """Wait for its end, and return its report. Raises subprocess.TimeoutExpired."""
+        self.process.wait(seconds)
+        return json.loads(self.report.read_text())
+
 
 @contextmanager
 def worker(
-    path: Path, /, *, source: Path = ROOT, batch: int = BATCH, variables: Mapping[str, str] = MappingProxyType({}), **more: Any
+    path: Path,
+    /,
+    *,
+    source: Path = ROOT,
+    batch: int = BATCH,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    waits: bool = True,
+    **more: Any,
 ) -> Iterator[Worker]:
-    """Start one, of this checkout or another `source`; `variables` are added to its environment.
+    """Start one, of this checkout or another `source`, and wait until it is ready; `variables` are added to its environment.
 
     Raises RuntimeError with its last words.
     """
@@ -86,8 +100,9 @@ def worker(
         with log.open("wb") as out:
             process = subprocess.Popen([sys.executable, "-m", "inference_worker"], env=environment, stdout=out, stderr=out)
         try:
-            _wait(process, ports[0], log)
-            yield Worker(*ports, round(time.monotonic() - begun, 2))
+            if waits:
+                _wait(process, ports[0], log)
+            yield Worker(*ports, round(time.monotonic() - begun, 2), process, folder / "report")
         finally:
             end(process, 30)
 

@@ -1,0 +1,74 @@
+"""A run that never ends, on the device: how long until a worker says so, to its callers and for a batch, and that it ends."""
+
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import numpy as np
+
+from bench.gpu.served import Worker, worker
+from tests.process.models import endless
+
+_POISON, _ROWS, _BAD = 1000.0, 80, 32
+# A minute, and as long again.
+_MOST_SECONDS = 120.0
+
+
+def measure(**more: Any) -> dict[str, Any]:
+    """Seconds from the poisoned request to a worker that is not live, and a batch's last words."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "endless.onnx"
+        path.write_bytes(endless())
+        rows = np.zeros((_ROWS, 2), np.float32)
+        rows[_BAD] = _POISON
+        np.save(path.parent / "in.npy", rows)
+        task = {"inputUri": "pvc://data/in.npy", "outputUri": "pvc://data/out"}
+        with worker(path, batch=8, **more) as serves, worker(path, batch=8, task=task, waits=False, **more) as runs:
+            assert _ask(serves, 1.0) == 200
+            begun = time.monotonic()
+            asking = threading.Thread(target=_ask, args=(serves, _POISON), daemon=True)
+            asking.start()
+            live = _until(lambda: _status(serves, "/v2/health/live") == 503)
+            said = runs.ended(_MOST_SECONDS)
+            asking.join(5.0)
+        return {
+            "notLiveSeconds": round(live - begun, 1),
+            "batch": {key: said.get(key) for key in ("outcome", "reason", "message")},
+            "committed": (said.get("progress") or {}).get("completed"),
+        }
+
+
+def _ask(of: Worker, value: float) -> int:
+    row = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [value, value]}
+    body = json.dumps({"inputs": [row]}).encode()
+    asked = Request(f"http://127.0.0.1:{of.http_port}/v2/models/net/infer", body, {"Content-Type": "application/json"})
+    try:
+        with urlopen(asked, timeout=_MOST_SECONDS) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+    except (URLError, OSError):
+        return 0
+
+
+def _status(of: Worker, path: str) -> int:
+    try:
+        with urlopen(f"http://127.0.0.1:{of.http_port}{path}", timeout=5) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+
+
+def _until(holds: Callable[[], bool]) -> float:
+    give_up = time.monotonic() + _MOST_SECONDS
+    while time.monotonic() < give_up:
+        if holds():
+            return time.monotonic()
+        time.sleep(0.1)
+    raise RuntimeError(f"it is live after {_MOST_SECONDS:g} s")
