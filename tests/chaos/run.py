@@ -31,7 +31,7 @@ from tests.chaos.verdict import Told, gaps, lost, nearest
 from tests.chaos.volume import output_of, small
 from tests.e2e.support import a_slow_batch, truth_of_slow_batches
 
-_ROUND_FAULTS = 25
+_ROUND_FAULTS = 50
 _BESIDE = 2
 """Batches that run at any time."""
 

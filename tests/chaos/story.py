@@ -65,7 +65,7 @@ _SHARES: dict[Kind, tuple[int, float, float]] = {
     Kind.BATCH_SUSPENDED: (2, 0.0, 3.0),
     Kind.SERVICE_ROLLED: (2, 0.0, 0.0),
 }
-_LONGEST_CALM = 4.0
+_LONGEST_CALM = 2.0
 # Those that are over in seconds, and need neither a node's restart nor a drain.
 _SLOW = (Kind.NODE_DEAD, Kind.NODE_DRAINED, Kind.API_AWAY, Kind.API_SLOW, Kind.OPERATOR_ROLLED)
 QUICK = tuple(kind for kind in Kind if kind not in _SLOW)
