@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -41,7 +44,7 @@ def with_large_weight(kind: int, values: Any) -> tuple[bytes, dict[str, bytes]]:
 )
 def test_a_weight_that_is_too_large_for_a_file_is_fed_in_its_type(monkeypatch: pytest.MonkeyPatch, kind: int, fed: int) -> None:
     """Of 2 GiB the runtime refuses it; Two values a byte are left to the runtime."""
-    monkeypatch.setattr(external_data, "FILE_LIMIT_BYTES", 2)
+    monkeypatch.setattr(external_data, "FED_BYTES", 2)
     data, beside = with_large_weight(kind, [1, 0, 1, 1, 0, 1])
 
     assert len(external_data.large_weights(data, beside)) == fed
@@ -59,7 +62,7 @@ def test_a_weight_that_is_too_large_for_a_file_is_fed_in_its_type(monkeypatch: p
 
 @pytest.mark.parametrize("change", ["cut off", "too long"])
 def test_a_large_weight_whose_bytes_are_not_its_own_is_left_to_the_runtime(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    monkeypatch.setattr(external_data, "FILE_LIMIT_BYTES", 2)
+    monkeypatch.setattr(external_data, "FED_BYTES", 2)
     data, beside = with_large_weight(TensorProto.FLOAT, [1, 0, 1, 1, 0, 1])
     whole = beside["w.bin"]
 
@@ -83,3 +86,56 @@ def test_a_file_or_a_weight_that_nothing_can_read_is_too_large(monkeypatch: pyte
     )
     reason, message = onnx_faults.of_load(data, words, runtime="ONNX Runtime 9")
     assert reason is WorkerReason.MODEL_TOO_LARGE and "'w' has 2304000000 bytes" in message and "2147483648" in message
+
+
+def folded() -> onnx.ModelProto:
+    """Nodes that the runtime's optimisers fold and fuse, so that they read and rewrite weights."""
+    rng = np.random.default_rng(1)
+
+    def weight(name: str, *shape: int) -> TensorProto:
+        return numpy_helper.from_array(rng.uniform(0.5, 1.5, shape).astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["c"], kernel_shape=[3, 3]),
+        helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["n"]),
+        helper.make_node("Relu", ["n"], ["r"]),
+        helper.make_node("Flatten", ["r"], ["f"]),
+        helper.make_node("Transpose", ["turned"], ["straight"], perm=[1, 0]),
+        helper.make_node("MatMul", ["f", "straight"], ["m"]),
+        helper.make_node("Add", ["m", "more"], ["a"]),
+        helper.make_node("QuantizeLinear", ["w", "step", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "step", "zero"], ["d"]),
+        helper.make_node("MatMul", ["a", "d"], ["y"]),
+    ]
+    weights = [
+        weight("kernel", 4, 3, 3, 3),
+        *(weight(name, 4) for name in ("scale", "bias", "mean", "var")),
+        weight("turned", 8, 144),
+        weight("more", 8),
+        weight("w", 8, 5),
+        numpy_helper.from_array(np.array(0.01, np.float32), "step"),
+        numpy_helper.from_array(np.array(3, np.uint8), "zero"),
+    ]
+    inputs = [models.tensor("x", TensorProto.FLOAT, ["N", 3, 8, 8])]
+    outputs = [models.tensor("y", TensorProto.FLOAT, ["N", 5])]
+    return helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs, weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+
+
+@pytest.mark.parametrize("least", [1, 64, 2**20])
+def test_weights_that_are_fed_give_the_answers_of_those_within_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, least: int
+) -> None:
+    monkeypatch.setattr(external_data, "FED_BYTES", least)
+    whole = folded()
+    within = OnnxEngine(whole.SerializeToString(), providers=("CPUExecutionProvider",), threads=1)
+    onnx.save(whole, tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0)
+    data, beside = (tmp_path / "m.onnx").read_bytes(), {"m.bin": (tmp_path / "m.bin").read_bytes()}
+    assert (len(external_data.large_weights(data, beside)) > 0) == (least < 2**20)
+
+    fed = OnnxEngine(data, beside=beside, providers=("CPUExecutionProvider",), threads=1)
+    del beside
+
+    feeds = {"x": np.random.default_rng(2).random((2, 3, 8, 8), np.float32)}
+    np.testing.assert_allclose(fed.run(feeds)["y"], within.run(feeds)["y"], rtol=1e-5)

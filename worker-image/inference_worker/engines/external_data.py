@@ -21,6 +21,9 @@ _PACKED = frozenset({21, 22, 23, 25, 26})
 FILE_LIMIT_BYTES = 2**31 - 1
 """The most that one ONNX file, and one weight in it, may have: protobuf takes no more."""
 
+FED_BYTES = 2**20
+"""The least that a weight has which is fed to the runtime: it copies the others into the model first."""
+
 
 def require_readable(data: bytes) -> None:
     """Raise WorkerError MODEL_TOO_LARGE for an ONNX file that nobody can read."""
@@ -75,11 +78,11 @@ def embedded(data: bytes, beside: Mapping[str, bytes]) -> bytes:
 
 
 def large_weights(data: bytes, beside: Mapping[str, bytes]) -> dict[str, tuple[Tensor, int]]:
-    """Weights that are too large to be within a model, with ONNX's number of their type: the bytes as numpy holds them.
+    """Weights that are too large to be copied into a model, with ONNX's number of their type: the bytes as numpy holds them.
 
     Only those of the graph itself and of whole bytes; the runtime says what it takes of the others.
     """
-    if not any(len(content) > FILE_LIMIT_BYTES for content in beside.values()):
+    if not any(len(content) >= FED_BYTES for content in beside.values()):
         return {}
     import onnx
 
@@ -90,7 +93,7 @@ def large_weights(data: bytes, beside: Mapping[str, bytes]) -> dict[str, tuple[T
             continue
         start, end = _extent(tensor, beside[name])
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if end - start > FILE_LIMIT_BYTES and end - start == math.prod(tensor.dims) * dtype.itemsize and end <= len(beside[name]):
+        if end - start >= FED_BYTES and end - start == math.prod(tensor.dims) * dtype.itemsize and end <= len(beside[name]):
             # A type that is no numpy type goes as whole numbers of its size.
             plain = dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
             array = np.frombuffer(beside[name], plain, math.prod(tensor.dims), start).reshape(tuple(tensor.dims))

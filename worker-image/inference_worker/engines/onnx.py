@@ -186,7 +186,7 @@ class OnnxEngine:
             # From memory: what was verified is what is used, whatever becomes of the files.
             names, contents = list(beside), list(beside.values())
             options.add_external_initializers_from_files_in_memory(names, contents, [len(each) for each in contents])
-            # The runtime would copy each weight into the model, where one of 2 GiB has no room.
+            # The runtime would copy each weight into the model, which takes long, and where one of 2 GiB has no room.
             if large := external_data.large_weights(data, beside):
                 values = [ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind) for array, kind in large.values()]
                 options.add_external_initializers(list(large), values)
