@@ -1,6 +1,7 @@
 """Start, watch and kill the nodes; a node is its containerd, its kubelet and the pods below."""
 
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from dev.console import DevError, say, wait_until
 from dev.images.pause import pause_image
 from dev.tools import ensure
 
+_KUBELET_RESTARTS = 10
 _TASKS = "containerd-state/io.containerd.runtime.v2.task/k8s.io"
 
 
@@ -81,9 +83,14 @@ def start_kubelet(plane: ControlPlane, node: Node) -> datetime | None:
 def await_nodes(plane: ControlPlane, api: Api, starts: Mapping[Node, datetime | None]) -> None:
     """Wait until the nodes are Ready, since their kubelets started, and offer their devices."""
     processes = processes_of(plane.layout)
+    again: Counter[str] = Counter()
 
     def check() -> None:
         for node in starts:
+            # A containerd that has just started may answer before its runtime service does, and a kubelet then ends.
+            if not processes.running(kubelet_name(node)) and again[node.name] < _KUBELET_RESTARTS:
+                again[node.name] += 1
+                start_kubelet(plane, node)
             processes.require(kubelet_name(node))
 
     names = ", ".join(node.name for node in starts)
