@@ -80,6 +80,10 @@ class Room:
             if not timelines[requirements].timelines:
                 timelines[requirements].add(Timeline(free=at, opens=at))
 
+    def is_full(self, requirements: PodRequirements) -> bool:
+        """Whether no node has room now: counted once for all with these requirements."""
+        return requirements in self.exhausted or not self._capacity.openings(requirements, 1)
+
     def take(
         self, requirements: PodRequirements, seconds: float, rank: int, beside: Sequence[str], avoid: Sequence[str] = ()
     ) -> NodeInfo | None:

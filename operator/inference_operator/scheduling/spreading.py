@@ -14,7 +14,7 @@ def spread(request: PlacementRequest, room: Room, caps: Caps, weights: CostWeigh
     """A node without a worker of the service, taken off the room, if one has any; `rank` is behind all who had their turns."""
     for option in sorted(request.options, key=lambda option: cost.total_cost(option, weights)):
         counted = caps.of(request.key.key.namespace, option.accelerator)
-        if in_the_way(counted) is not None:
+        if room.is_full(option.requirements) or in_the_way(counted) is not None:
             continue
         node_info = room.take(option.requirements, inf, rank, request.beside, avoid=request.beside)
         if node_info is not None:
