@@ -66,21 +66,25 @@ def die(at: Stage, number: int, *, with_leader: bool, plain: bool) -> Death:
 
 
 def die_alone(at: Stage, number: int) -> dict[str, Any]:
-    """Let the node of a service's only worker die; there is room elsewhere, and the leader lives."""
+    """Let the node of a service's only worker die; there is room elsewhere, and the leader lives.
+
+    The service is new each time: a successor that falls silent within its first minute is followed later.
+    """
     settle(at)
-    if not at.places(ALONE):
-        at.create(a_job(ALONE, serve={"minReplicas": 1, "maxReplicas": 1}))
-    wait_for(lambda: len(at.places(ALONE)) == 1, "its worker")
-    (name,) = at.places(ALONE).values()
+    job = f"{ALONE}-{number}"
+    at.create(a_job(job, serve={"minReplicas": 1, "maxReplicas": 1}))
+    wait_for(lambda: len(at.places(job)) == 1, "its worker")
+    (name,) = at.places(job).values()
     lead_on(at, SAFE if name == DYING else DYING)
     settle(at)
-    plan = at.plan(ALONE, _BEFORE_SECONDS + _ALONE_SECONDS, f"{ALONE}-{number}")
+    plan = at.plan(job, _BEFORE_SECONDS + _ALONE_SECONDS, job)
     with calling(at, plan) as (callers,):
         time.sleep(_BEFORE_SECONDS)
         begun = end_node(at, name)
         callers.wait()
     last, failed, asked = failures(read(Path(plan.result)), begun)
     revive_node(at, name)
+    at.kube.delete("inferencejob", job, "--wait=false")
     return {"last_failed": round(last, 3), "failed": failed, "asked": asked}
 
 
