@@ -64,6 +64,11 @@ class Replicas:
         return tuple(pod for pod in self.current if is_running(pod))
 
     @property
+    def answering(self) -> tuple[Pod, ...]:
+        """Of these all but those that fell silent in their first minute: for them nobody else goes."""
+        return tuple(pod for pod in self.ready if pod.uid not in self.silent)
+
+    @property
     def serving(self) -> tuple[Pod, ...]:
         """Workers of any revision that answer."""
         return tuple(pod for pod in (*self.current, *self.stale) if is_running(pod))
@@ -101,7 +106,7 @@ class Replicas:
         Where there is room for fewer than are wanted, the last one that answers stays.
         """
         spare = sum(pod.uid not in self.silent for pod in self.serving) > 1 and not self.leaving and self.fault is None
-        settled = len(self.ready) == len(self.current) and not self.superfluous
+        settled = len(self.answering) == len(self.current) and not self.superfluous
         return bool(self.missing and self.outdated and settled and (self.complete or spare))
 
     @property
@@ -110,23 +115,27 @@ class Replicas:
 
         Of those that answer, the ones go first whose nodes have others, and one with a batch in its slack stays if another can go.
         """
-        keep_stale = max(0, self.wanted - len(self.ready))
+        keep_stale = max(0, self.wanted - len(self.answering))
         ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.uid in self.silent, pod.number))
         return (*ranked[keep_stale:], *self._over)
 
     @property
     def _over(self) -> Iterator[Pod]:
-        """Current workers over the number. One that starts where no other is stays until it answers: it spreads the service."""
-        alike = sorted(self.current, key=lambda pod: (not is_running(pod), pod.key not in self.lending, pod.number))
+        """Current workers over the number. One that starts where no other is stays until it answers: it spreads the service.
+
+        Of those that don't answer the newest go, wherever they are: an older one may be ready again in a moment.
+        """
+        answer = {pod.key for pod in self.answering}
+        alike = sorted(self.current, key=lambda pod: (pod.key not in answer, pod.key not in self.lending, pod.number))
         before: Counter[str | None] = Counter()
-        turns: dict[str, int] = {}
+        turns: dict[Key, int] = {}
         for pod in alike:
-            turns[pod.uid] = before[planned_node(pod)]
+            turns[pod.key] = before[planned_node(pod)]
             before[planned_node(pod)] += 1
-        ranked = sorted(alike, key=lambda pod: (not is_running(pod), turns[pod.uid]))
+        ranked = sorted(alike, key=lambda pod: (pod.key not in answer, turns[pod.key] if pod.key in answer else 0))
         crowded = self.wanted > 1 and len({planned_node(pod) for pod in ranked[: self.wanted]}) == 1
         for pod in ranked[self.wanted :]:
-            if crowded and not is_running(pod) and not turns[pod.uid]:
+            if crowded and pod.key not in answer and not turns[pod.key]:
                 crowded = False
             else:
                 yield pod

@@ -364,6 +364,30 @@ def test_one_that_starts_where_no_other_is_stays_until_it_answers() -> None:
     assert numbers(sorted_out(job, *pods, second).superfluous) == [4]
 
 
+@pytest.mark.parametrize("unready", [{1}, {2}, {1, 2}])
+def test_no_worker_goes_for_one_that_starts_elsewhere_while_it_is_not_ready_for_a_moment(unready: set[int]) -> None:
+    """A kubelet that restarts says so of all its pods: one of them went minutes before its successor had loaded."""
+    job = a_service(2)
+    pods = [a_pod(job, number, ready=number not in unready) for number in (1, 2)]
+
+    assert sorted_out(job, *pods, a_pod(job, 3, node="node-2", phase=PodPhase.PENDING)).superfluous == ()
+    assert numbers(sorted_out(job, *pods, a_pod(job, 3, phase=PodPhase.PENDING)).superfluous) == [3]
+
+
+def test_no_worker_goes_for_one_that_has_fallen_silent_at_once() -> None:
+    """In its first minute it has no successor, and it counted as one that answers."""
+    job = a_service(2)
+    old = [a_pod(job, number, created_ago=OLD) for number in (1, 2)]
+    new, stale = a_pod(job, 3, node="node-2"), a_pod(job, 1, revision="old", created_ago=OLD)
+    uids = frozenset({new.uid})
+
+    assert (silent(job, *old, new, uids=uids).superfluous, numbers(sorted_out(job, *old, new).superfluous)) == ((), [2])
+    # In a roll-out neither makes it room, nor takes it the place of the last one that answers.
+    assert not silent(job, stale, new, uids=uids).may_make_room and sorted_out(job, stale, new).may_make_room
+    started = (stale, new, a_pod(job, 4))
+    assert (silent(job, *started, uids=uids).superfluous, numbers(sorted_out(job, *started).superfluous)) == ((), [1])
+
+
 @given(st.integers(1, 4), st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=6))
 def test_enough_workers_are_kept_and_they_are_on_as_many_nodes_as_can_be(wanted: int, workers: list[tuple[str, bool]]) -> None:
     job = a_service(wanted)
