@@ -1,23 +1,33 @@
 """How a serving job's workers stand, and how many it should have."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from math import ceil
+from math import ceil, inf
 
 from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import wanted_replicas
-from inference_operator.api.job_status import AttemptOutcome
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.jobs.sleep import asleep_since
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
-from inference_operator.workers.attempts import SETTLED_SECONDS, backoff_seconds, ended_at, ending_of, holds_back, settles
+from inference_operator.workers.attempts import (
+    SETTLED_SECONDS,
+    backoff_seconds,
+    ended_at,
+    ending_of,
+    holds_back,
+    not_answering,
+    settles,
+)
 from inference_operator.workers.ending import Ending
 from inference_operator.workers.options import planned_node
 from inference_operator.workers.resolve import ResolvedJob
+
+# The longest pause between workers that fail where they were to spread a service.
+_SELDOM_SECONDS = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,9 @@ class Replicas:
     lending: frozenset[Key] = frozenset()
     # When one of its workers may get a successor on another node, because all that are wanted answer on one; None where they don't.
     spreads: datetime | None = None
+    # When such a successor that doesn't answer gives its place back, and how it ended once that is so.
+    gives_up: datetime | None = None
+    given_up: Ending | None = None
 
     @property
     def ready(self) -> tuple[Pod, ...]:
@@ -117,11 +130,21 @@ class Replicas:
         """
         keep_stale = max(0, self.wanted - len(self.answering))
         ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.uid in self.silent, pod.number))
-        return (*ranked[keep_stale:], *self._over)
+        spreading = self.spreading if self.given_up is None else None
+        return (*ranked[keep_stale:], *(pod for pod in self._over if pod is not spreading))
 
     @property
-    def _over(self) -> Iterator[Pod]:
-        """Current workers over the number. One that starts where no other is stays until it answers: it spreads the service.
+    def spreading(self) -> Pod | None:
+        """The worker over the number that starts where no other is, while all others are on one node: it stays until it answers."""
+        over = self._over
+        kept = {planned_node(pod) for pod in self.current if pod not in over}
+        if self.wanted < 2 or len(kept) != 1:
+            return None
+        return next((pod for pod in over if pod not in self.answering and planned_node(pod) not in kept), None)
+
+    @property
+    def _over(self) -> tuple[Pod, ...]:
+        """Current workers over the number.
 
         Of those that don't answer the newest go, wherever they are: an older one may be ready again in a moment.
         """
@@ -130,15 +153,10 @@ class Replicas:
         before: Counter[str | None] = Counter()
         turns: dict[Key, int] = {}
         for pod in alike:
-            turns[pod.key] = before[planned_node(pod)]
+            turns[pod.key] = before[planned_node(pod)] if pod.key in answer else 0
             before[planned_node(pod)] += 1
-        ranked = sorted(alike, key=lambda pod: (pod.key not in answer, turns[pod.key] if pod.key in answer else 0))
-        crowded = self.wanted > 1 and len({planned_node(pod) for pod in ranked[: self.wanted]}) == 1
-        for pod in ranked[self.wanted :]:
-            if crowded and pod.key not in answer and not turns[pod.key]:
-                crowded = False
-            else:
-                yield pod
+        ranked = sorted(alike, key=lambda pod: (pod.key not in answer, turns[pod.key]))
+        return tuple(ranked[self.wanted :])
 
 
 def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> Replicas:
@@ -167,9 +185,12 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     told = observed.job.status.last_attempt
     untold = sum(told is None or pod.number != told.number for pod in failed)
     retry = _retry(*last, untold, wanted, observed, settings, now) if last is not None else None
-    is_over = settled is not None and (settled <= now or retry is None or retry <= now)
+    # One too many that failed, which was to spread the service, holds nothing back once it is told: nobody waits for it.
+    answering = [pod for pod in current if is_running(pod) and pod.uid not in observed.silent]
+    spare = last is not None and len(answering) >= wanted > 1 and not stale and _are_together(current, before=last[0].number)
+    is_over = (spare and not untold) or (settled is not None and (settled <= now or retry is None or retry <= now))
     fault = last[1] if last is not None and not is_over else None
-    return Replicas(
+    found = Replicas(
         wanted=wanted,
         current=current,
         stale=stale,
@@ -179,7 +200,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         retry=retry if fault is not None else None,
         next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
         settles=settled,
-        untold=untold if fault is not None else 0,
+        untold=untold if fault is not None and not spare else 0,
         asleep=asleep,
         most=1 if resolved.one_pod else None,
         moving=moving,
@@ -188,9 +209,10 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         lending=frozenset(work.pod for work in observed.background),
         spreads=None
         if stale or fault or resolved.one_pod or observed.silent or len(current) != wanted
-        else _spreads(current, settings),
+        else _spreads(current, told, settings),
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
+    return _giving_up(found, settings, now) if found.spreading is not None else found
 
 
 def _moves(pod: Pod, wanted: int) -> datetime:
@@ -198,13 +220,34 @@ def _moves(pod: Pod, wanted: int) -> datetime:
     return shift(pod.created or EARLIEST, SETTLED_SECONDS if pod.number > wanted else 0.0)
 
 
-def _spreads(current: tuple[Pod, ...], settings: Settings) -> datetime | None:
-    """When a service whose workers all answer on one node may get one elsewhere: once that is no passing state."""
+def _spreads(current: tuple[Pod, ...], told: AttemptStatus | None, settings: Settings) -> datetime | None:
+    """When a service whose workers all answer on one node may get one elsewhere: once that is no passing state.
+
+    After one that failed there, the next comes when it has been so for twice as long.
+    """
     if settings.spread_after_seconds <= 0 or len(current) < 2 or not all(map(is_running, current)):
         return None
-    if len({planned_node(pod) for pod in current}) > 1:
+    if not _are_together(current):
         return None
-    return shift(max(pod.created or EARLIEST for pod in current), settings.spread_after_seconds)
+    since = max(pod.created or EARLIEST for pod in current)
+    due = shift(since, settings.spread_after_seconds)
+    if told is None or told.end_time is None or told.number < max(pod.number for pod in current):
+        return due
+    return max(due, min(told.end_time + (told.end_time - since), shift(told.end_time, _SELDOM_SECONDS)))
+
+
+def _are_together(current: tuple[Pod, ...], before: float = inf) -> bool:
+    """Whether all are on one node, and came before the worker of a number."""
+    return len({planned_node(pod) for pod in current}) == 1 and all(pod.number < before for pod in current)
+
+
+def _giving_up(found: Replicas, settings: Settings, now: datetime) -> Replicas:
+    """The same with when the one that spreads the service is given up, so that nobody waits for its place for ever."""
+    pod = found.spreading
+    assert pod is not None
+    seconds = settings.start_timeout_seconds + (settings.load_timeout_seconds if pod.started is not None else 0.0)
+    due = shift(pod.created or now, seconds)
+    return replace(found, gives_up=due, given_up=not_answering(pod, seconds) if due <= now else None)
 
 
 def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datetime | None:

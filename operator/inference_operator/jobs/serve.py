@@ -100,6 +100,7 @@ def plan_serve(
         state.retry,
         state.moves,
         state.spreads,
+        state.gives_up,
         state.settles if status.failed_attempts else None,
         deadline_look(spec.deadline, now),
         latency_end(status.latency),
@@ -304,19 +305,19 @@ def _deadline(
 
 
 def _last_failure(state: Replicas, before: AttemptStatus | None, now: datetime) -> AttemptStatus | None:
-    """The newest worker that failed."""
-    newest = state.failed[-1] if state.failed else None
-    if newest is None or newest.worker is None or state.fault is None:
-        return before
-    if before is not None and before.number >= newest.worker.number:
+    """The newest worker that failed, or was given up."""
+    given_up = state.given_up is not None
+    newest = state.spreading if given_up else state.failed[-1] if state.failed else None
+    ending = state.given_up or state.fault
+    if newest is None or ending is None or (before is not None and before.number >= newest.number):
         return before
     return AttemptStatus(
-        number=newest.worker.number,
+        number=newest.number,
         pod=newest.key.name,
-        outcome=state.fault.outcome,
-        reason=state.fault.reason.value,
-        message=state.fault.message[:4096],
-        end_time=ended_at(newest, now).replace(microsecond=0) if newest.ended is not None else None,
+        outcome=ending.outcome,
+        reason=ending.reason.value,
+        message=ending.message[:4096],
+        end_time=(now if given_up else ended_at(newest, now)).replace(microsecond=0),
     )
 
 

@@ -94,9 +94,15 @@ def _not_started(attempt: Attempt, now: datetime, timeout_seconds: float) -> End
     """A pod whose container has not started in time is a failed attempt, whatever keeps it."""
     if attempt.started is not None or attempt.created is None or (now - attempt.created).total_seconds() < timeout_seconds:
         return None
-    problem = problem_of(attempt.pod)
+    return not_answering(attempt.pod, timeout_seconds)
+
+
+def not_answering(pod: Pod, seconds: float) -> Ending:
+    """Return the end of a pod that is given up, because it has not come to anything for so long."""
+    problem = problem_of(pod)
     reason, words = problem if problem is not None else (Reason.STARTING, "the kubelet says no reason")
-    return Ending(AttemptOutcome.FAILED, reason, f"could not start within {timeout_seconds:.0f} s: {words}")
+    what = "start" if pod.started is None else "answer"
+    return Ending(AttemptOutcome.FAILED, reason, f"could not {what} within {seconds:.0f} s: {words}")
 
 
 def ending_of(attempt: Attempt, revision: str, *, lost: bool = False) -> Ending | None:

@@ -336,6 +336,37 @@ def test_workers_on_several_nodes_and_services_that_are_not_whole_are_not_spread
     assert sorted_out(job, a_pod(job, 1, created_ago=OLD), a_pod(job, 2, created_ago=OLD, **changes)).spreads is None
 
 
+@pytest.mark.parametrize(
+    ("ended_ago", "number", "pause"), [(100.0, 3, 300.0), (100.0, 1, None), (20.0, 3, 380.0), (-1e6, 3, 6 * 3600.0)]
+)
+def test_after_one_that_failed_there_it_is_spread_when_it_has_been_so_for_twice_as_long(
+    ended_ago: float, number: int, pause: float | None
+) -> None:
+    ended = whole(NOW - timedelta(seconds=ended_ago))
+    job = a_service(2)
+    told = AttemptStatus(number=number, pod="p", outcome=AttemptOutcome.FAILED, end_time=ended)
+    job = replace(job, status=replace(job.status, last_attempt=told))
+    first, second = a_pod(job, 1, created_ago=OLD), a_pod(job, 2, created_ago=OLD)
+
+    assert first.created is not None
+    due = (
+        ended + timedelta(seconds=pause) if pause is not None else first.created + timedelta(seconds=SETTINGS.spread_after_seconds)
+    )
+    assert sorted_out(job, first, second).spreads == due
+
+
+def test_one_that_failed_where_it_was_to_spread_the_service_holds_nothing_back_and_is_counted_nowhere() -> None:
+    """Nobody waits for it: each doubled the pause of the next worker that is missed."""
+    job = a_service(2)
+    told = replace(job, status=replace(job.status, last_attempt=AttemptStatus(number=3, pod="p", outcome=AttemptOutcome.FAILED)))
+    pods = [a_pod(job, number, created_ago=OLD) for number in (1, 2)]
+    apart = [pods[0], replace(pods[1], node="node-2")]
+
+    found = [sorted_out(one, *those, a_failure(one, 3)) for one, those in ((job, pods), (told, pods), (job, apart), (told, apart))]
+
+    assert [(state.fault is None, state.untold) for state in found] == [(False, 0), (True, 0), (False, 1), (False, 0)]
+
+
 def test_a_service_of_one_and_one_that_nobody_may_spread_stay() -> None:
     one, two = a_service(1), a_service(2)
     never = msgspec.structs.replace(SETTINGS, spread_after_seconds=0.0)
