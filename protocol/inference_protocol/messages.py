@@ -377,8 +377,8 @@ SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], C
 MOST_TASKS = 128
 MOST_COLOCATED = 1024
 
-# Of the Lease under which an operator gives an order: the Unix seconds of its creation, and how often it changed hands. An operator
-# that was paused has a lower one than its successor.
+# Of the Lease under which an operator gives an order: when it took it, in Unix milliseconds, and how often it changed hands. An
+# operator that was paused has a lower one than its successor.
 Epoch = tuple[Count, Count]
 
 

@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError
@@ -38,6 +38,7 @@ _ROOM = 8
 _REMEMBERED = 8
 # A look that takes longer is begun anew, on another connection: the API server behind this one may be dead.
 _LOOK_SECONDS = 5.0
+_STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 Epoch = tuple[int, int]
@@ -58,8 +59,8 @@ class Leads(Protocol):
 class Leadership:
     """Whether this process leads: for so long after its last renewal, by a clock in seconds that counts suspends.
 
-    `epoch` orders the leaders: the Unix seconds of the Lease's creation, since a Lease that is made anew counts from 0, and its
-    number of transitions.
+    `epoch` orders the leaders: when this one took the Lease, in Unix milliseconds, and how often it has changed hands. That count
+    alone goes back where a Lease is made anew, or comes from a backup.
     """
 
     def __init__(self, boottime: Callable[[], float]) -> None:
@@ -219,7 +220,7 @@ class Lease:
         return may_take(self._sight, self._me, self._clock.monotonic())
 
     async def _write(self, seen: dict[str, Any] | None) -> bool:
-        asked, stamp = self._clock.boottime(), self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        asked, stamp = self._clock.boottime(), self._clock.now().strftime(_STAMP)
         old = seen["spec"] if seen is not None else {}
         mine = old.get("holderIdentity") == self._me
         seconds = lease_seconds(self._least, self._took)
@@ -230,7 +231,7 @@ class Lease:
             "holderIdentity": self._me,
             "leaseDurationSeconds": seconds,
             "renewTime": stamp,
-            "acquireTime": old.get("acquireTime", stamp) if mine else stamp,
+            "acquireTime": old.get("acquireTime", stamp) if mine else _after(old.get("acquireTime"), stamp),
             "leaseTransitions": old.get("leaseTransitions", 0) + (not mine and bool(seen)),
         }
         try:
@@ -255,6 +256,14 @@ class Lease:
         return True
 
 
+def _after(before: str | None, stamp: str) -> str:
+    """When the Lease is taken: later than by the holder before, whatever the clocks say."""
+    if before is None:
+        return stamp
+    least = datetime.fromisoformat(before) + timedelta(milliseconds=1)
+    return max(datetime.fromisoformat(stamp), least).strftime(_STAMP)
+
+
 def _epoch(lease: dict[str, Any]) -> Epoch:
-    created = datetime.fromisoformat(lease["metadata"]["creationTimestamp"])
-    return int(created.timestamp()), lease["spec"].get("leaseTransitions") or 0
+    taken = datetime.fromisoformat(lease["spec"]["acquireTime"])
+    return round(taken.timestamp() * 1000), lease["spec"].get("leaseTransitions") or 0

@@ -29,7 +29,7 @@ from inference_operator.settings import Settings
 from tests.clock import Clock
 
 CREATED = "2026-04-02T12:00:00Z"
-CREATED_SECONDS = 1775131200
+BEGUN = round(Clock().now().timestamp() * 1000)
 SECONDS = 2
 HELD_SECONDS = HELD * SECONDS
 
@@ -141,7 +141,7 @@ def test_each_leader_has_a_higher_epoch_than_the_one_before() -> None:
     server.lease["spec"]["holderIdentity"] = ""
     second = acquired(server, clock, "other").epoch
 
-    assert (first, second) == ((CREATED_SECONDS, 0), (CREATED_SECONDS, 1))
+    assert (first, second) == ((BEGUN, 0), (BEGUN + 1, 1))
 
 
 def test_a_lease_of_years_keeps_nobody_from_leading_for_long() -> None:
@@ -175,10 +175,35 @@ def test_a_lease_that_is_made_anew_has_a_higher_epoch_although_it_counts_from_no
     server.lease["spec"]["leaseTransitions"] = 7
     server.lease["spec"]["holderIdentity"] = ""
     before = acquired(server, clock).epoch
-    server.lease = None
-    server.created = "2026-04-02T12:00:09Z"
+    server.lease, server.created, clock.seconds = None, "2026-04-02T12:00:09Z", 9.0
 
     assert acquired(server, clock, "other").epoch > before
+
+
+def test_a_lease_from_a_backup_has_a_higher_epoch_although_it_counts_from_where_it_was() -> None:
+    """Warm workers outlive a restore: they refused all orders until the Lease had changed hands as often as before."""
+    server, clock = LeaseServer(), Clock()
+    acquired(server, clock)
+    backup = server.lease
+    for number in range(3):
+        assert server.lease is not None
+        server.lease = {**server.lease, "spec": {**server.lease["spec"], "holderIdentity": ""}}
+        clock.seconds += 60.0
+        before = acquired(server, clock, f"other-{number}").epoch
+    assert backup is not None
+    server.lease = {**backup, "spec": {**backup["spec"], "holderIdentity": ""}}
+    clock.seconds += 60.0
+
+    assert acquired(server, clock, "last").epoch > before
+
+
+def test_a_later_leader_has_a_higher_epoch_although_the_clock_went_back() -> None:
+    server, clock = LeaseServer(), Clock(100.0)
+    before = acquired(server, clock).epoch
+    assert server.lease is not None
+    server.lease["spec"]["holderIdentity"] = ""
+
+    assert acquired(server, Clock(0.0), "other").epoch > before
 
 
 WRITES: dict[str, Callable[[Kube], Awaitable[object]]] = {
@@ -389,7 +414,7 @@ def test_a_lease_is_short_again_once_the_api_server_is_quick(monkeypatch: pytest
     assert clock.seconds < 10
     assert server.lease is not None
     assert server.lease["spec"]["leaseDurationSeconds"] == SECONDS
-    assert leadership.epoch == (CREATED_SECONDS, 0)
+    assert leadership.epoch == (BEGUN + 2000, 0)
 
 
 def test_a_holder_renews_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +451,7 @@ def test_a_holder_that_was_late_goes_on_where_nobody_else_has_led(monkeypatch: p
 
     leadership = held(server, clock, moments, monkeypatch)
 
-    assert (seconds_left(leadership) > 0, leadership.epoch) == (True, (CREATED_SECONDS, 0))
+    assert (seconds_left(leadership) > 0, leadership.epoch) == (True, (BEGUN, 0))
 
 
 def test_a_holder_that_was_late_and_was_followed_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
