@@ -55,7 +55,7 @@ def service_request(
     serve = resolved.spec.serve
     ended = serve is not None and serve.until is not None and serve.until <= now
     backing_off = ours.fault is not None and ours.retry is not None and ours.retry > now
-    spreads = not ours.missing and ours.spreads is not None and ours.spreads <= now
+    spreads = ours.spreads is not None and ours.spreads <= now
     if _held_up(observed, resolved, settings, now) or ended or backing_off or not (ours.missing or spreads):
         return None
     # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.

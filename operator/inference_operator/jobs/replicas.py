@@ -140,23 +140,27 @@ class Replicas:
         kept = {planned_node(pod) for pod in self.current if pod not in over}
         if self.wanted < 2 or len(kept) != 1:
             return None
-        return next((pod for pod in over if pod not in self.answering and planned_node(pod) not in kept), None)
+        return next((pod for pod in over if planned_node(pod) not in kept), None)
 
     @property
     def _over(self) -> tuple[Pod, ...]:
-        """Current workers over the number.
+        """Current workers over the number: of those that answer, the ones whose nodes have others before them.
 
         Of those that don't answer the newest go, wherever they are: an older one may be ready again in a moment.
         """
-        answer = {pod.key for pod in self.answering}
-        alike = sorted(self.current, key=lambda pod: (pod.key not in answer, pod.key not in self.lending, pod.number))
+        answering = sorted(self.answering, key=self._lends)
         before: Counter[str | None] = Counter()
         turns: dict[Key, int] = {}
-        for pod in alike:
-            turns[pod.key] = before[planned_node(pod)] if pod.key in answer else 0
+        for pod in answering:
+            turns[pod.key] = before[planned_node(pod)]
             before[planned_node(pod)] += 1
-        ranked = sorted(alike, key=lambda pod: (pod.key not in answer, turns[pod.key]))
-        return tuple(ranked[self.wanted :])
+        others = sorted((pod for pod in self.current if pod.key not in turns), key=self._lends)
+        ranked = (*sorted(answering, key=lambda pod: turns[pod.key]), *others)
+        return ranked[self.wanted :]
+
+    def _lends(self, pod: Pod) -> bool:
+        """Whether it goes after those that have a batch in their slack."""
+        return pod.key not in self.lending
 
 
 def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> Replicas:
@@ -186,8 +190,8 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     untold = sum(told is None or pod.number != told.number for pod in failed)
     retry = _retry(*last, untold, wanted, observed, settings, now) if last is not None else None
     # One too many that failed, which was to spread the service, holds nothing back once it is told: nobody waits for it.
-    answering = [pod for pod in current if is_running(pod) and pod.uid not in observed.silent]
-    spare = last is not None and len(answering) >= wanted > 1 and not stale and _are_together(current, before=last[0].number)
+    whole = sum(map(is_running, current)) >= wanted > 1
+    spare = last is not None and whole and _are_together(current, before=last[0].number)
     is_over = (spare and not untold) or (settled is not None and (settled <= now or retry is None or retry <= now))
     fault = last[1] if last is not None and not is_over else None
     found = Replicas(
@@ -207,9 +211,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         silent=observed.silent,
         moves=min(held.values(), default=None),
         lending=frozenset(work.pod for work in observed.background),
-        spreads=None
-        if stale or fault or resolved.one_pod or observed.silent or len(current) != wanted
-        else _spreads(current, told, settings),
+        spreads=_spreads(current, told, settings) if len(current) == wanted and not stale and not fault else None,
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
     return _giving_up(found, settings, now) if found.spreading is not None else found

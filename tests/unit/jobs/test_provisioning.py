@@ -16,7 +16,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Pod, PodProblem
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, DeletePod, EmitEvent, Plan
-from tests.builders import GPU, LIMITS, NOW, a_create_failure, a_job, observed, placed_on, whole
+from tests.builders import GPU, LIMITS, NOW, a_create_failure, a_job, a_pod, observed, placed_on, whole
 from tests.unit.jobs.situation import LOOKED
 from tests.unit.scheduling.support import Scheduler, after, decide, facts, in_seconds, kinds, settled, status_of, wanted
 
@@ -268,3 +268,17 @@ def test_it_is_asked_for_ever_more_rarely() -> None:
 
     assert Counter(waits)[3600] >= 1
     assert [round(wait / 60) for wait in waits[:4]] == [1, 2, 4, 8]
+
+
+def test_a_service_on_one_node_asks_for_what_is_left_of_another_of_its_class() -> None:
+    """It is no reason for another class, for new nodes, or for a deadline."""
+    job = a_job(serve=True, replicas=2, deadline_in=60.0, firm=True)
+    crowded = [a_pod(job, number, accelerator="gpu", created_ago=400.0, settings=SETTINGS) for number in (1, 2)]
+    whole_again = replace(crowded[1], node="node-2")
+
+    assert wanted(observed(job, crowded[0], whole_again), settings=SETTINGS) is None
+    usual, found = (wanted(observed(job, *pods), settings=SETTINGS) for pods in (crowded[:1], crowded))
+    assert usual is not None and (usual.spreads, len(usual.options), usual.grows) == (False, 2, frozenset({"gpu"}))
+    assert found is not None and (found.workers, found.spreads, found.beside) == (1, True, ("node-1", "node-1"))
+    assert ([option.accelerator for option in found.options], found.deadline, found.firm) == (["gpu"], None, False)
+    assert found.grows == frozenset()

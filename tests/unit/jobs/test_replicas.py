@@ -328,6 +328,7 @@ def test_workers_on_one_node_may_be_spread_once_the_last_of_them_is_old_enough()
         {"phase": PodPhase.PENDING},
         {"revision": "old"},
         {"deleting": True},
+        {"phase": FAILED, "report": a_report("Failed")},
     ],
 )
 def test_workers_on_several_nodes_and_services_that_are_not_whole_are_not_spread(changes: dict[str, Any]) -> None:
@@ -417,6 +418,62 @@ def test_no_worker_goes_for_one_that_has_fallen_silent_at_once() -> None:
     assert not silent(job, stale, new, uids=uids).may_make_room and sorted_out(job, stale, new).may_make_room
     started = (stale, new, a_pod(job, 4))
     assert (silent(job, *started, uids=uids).superfluous, numbers(sorted_out(job, *started).superfluous)) == ((), [1])
+
+
+def test_a_service_that_has_one_too_many_or_an_old_one_is_not_spread() -> None:
+    job = a_service(2)
+    pods = [a_pod(job, number, created_ago=OLD) for number in (1, 2)]
+    extra = [a_pod(job, 3, created_ago=OLD), a_pod(job, 3, revision="old", node="node-2"), a_failure(job, 3)]
+
+    assert sorted_out(job, *pods).spreads is not None
+    assert [sorted_out(job, *pods, one).spreads for one in extra] == [None] * 3
+
+
+def test_one_too_many_goes_where_the_others_are_on_several_nodes_or_there_is_one() -> None:
+    one, two = a_service(1), a_service(2)
+    starts: dict[str, Any] = {"node": "node-3", "phase": PodPhase.PENDING}
+
+    assert numbers(sorted_out(one, a_pod(one, 1), a_pod(one, 2, **starts)).superfluous) == [2]
+    assert numbers(sorted_out(two, a_pod(two, 1), a_pod(two, 2, node="node-2"), a_pod(two, 3, **starts)).superfluous) == [3]
+
+
+def test_of_workers_on_one_node_the_one_stays_that_has_a_batch_in_its_slack() -> None:
+    job = a_service(2)
+    pods = (a_pod(job, 1), a_pod(job, 2), a_pod(job, 3, node="node-2"))
+    state = sorted_out(job, *pods)
+
+    assert numbers(replace(state, lending=frozenset({pods[1].key})).superfluous) == [1]
+    # Its node has another that doesn't answer, which is none.
+    blinks = (a_pod(job, 1, ready=False), *pods[1:], a_pod(job, 4, node="node-3"))
+    assert numbers(sorted_out(job, *blinks).superfluous) == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "created_ago", "left"),
+    [
+        (PodPhase.PENDING, False, 599.0, 1.0),
+        (PodPhase.PENDING, False, 600.0, None),
+        (PodPhase.RUNNING, False, 600.0, 14400.0),
+        (PodPhase.RUNNING, False, 15000.0, None),
+    ],
+)
+def test_one_that_spreads_the_service_is_given_up_when_it_has_not_started_or_loaded_in_time(
+    phase: PodPhase, created_ago: float, left: float | None, *, ready: bool
+) -> None:
+    job = a_service(2)
+    new = a_pod(job, 3, node="node-2", phase=phase, ready=ready, created_ago=created_ago)
+    now = whole(NOW)
+    seen = observed(job, a_pod(job, 1), a_pod(job, 2), new)
+    state = replicas(seen, resolved_of(seen), SETTINGS, now)
+
+    assert state.gives_up == now + timedelta(seconds=left or 0)
+    assert (numbers(state.superfluous), state.given_up is None) == (([3], False) if left is None else ([], True))
+
+
+def test_one_that_fails_beside_younger_workers_is_counted() -> None:
+    job = a_service(2)
+
+    assert sorted_out(job, a_failure(job, 1), a_pod(job, 2), a_pod(job, 3)).untold == 1
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=6))

@@ -10,7 +10,8 @@ from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Assignment, Decision, Fleet, PlacementRequest
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Pod
-from tests.builders import NOW, a_node, a_request, a_running_work, a_tenants_pod, a_worker
+from inference_operator.state.topology import ZONE_LABEL
+from tests.builders import NOW, a_node, a_request, a_running_work, a_tenants_pod, a_worker, an_option
 
 A, B = a_node("a", cpu="4"), a_node("b", cpu="1")
 
@@ -29,6 +30,8 @@ def test_it_gets_the_node_that_has_none_of_its_workers() -> None:
 
     assert found.assignments == (Assignment("cpu", "b"),)
     (why,) = found.explanations
+    usual = decided(replace(a_request("service"), holds=True), nodes=(B,))["service"]
+    assert why.cost == usual.explanations[0].cost
     assert [(one.node, one.reason) for one in why.alternatives] == [("a", "has a worker of this service already")]
 
 
@@ -61,6 +64,47 @@ def test_a_cap_of_its_namespace_holds_for_it() -> None:
     (found,) = schedule(Fleet((A, B), pods, (spreading(),)), CostWeights(), NOW, limits).values()
 
     assert found.assignments == ()
+
+
+def test_two_of_a_namespace_share_what_its_cap_leaves() -> None:
+    limits = NamespaceLimits(default=Limits(max_replicas=3))
+    pods = (a_worker("one", node="a"), a_worker("two", node="a"))
+    nodes = (A, a_node("b", cpu="4"))
+
+    found = schedule(Fleet(nodes, pods, (spreading("first"), spreading("second"))), CostWeights(), NOW, limits)
+
+    assert sorted(len(one.assignments) for one in found.values()) == [0, 1]
+
+
+def test_it_takes_the_cheapest_class_that_a_cap_leaves_it() -> None:
+    dear, cheap = an_option("gpu", gpu=1, watts=900.0), an_option("cpu", watts=1.0)
+    request = replace(a_request("service", dear, cheap), holds=True, spreads=True, beside=("a", "a"))
+    fleet = Fleet((A, a_node("b", cpu="4", gpu=1)), (), (request,))
+    none_cheap = NamespaceLimits(default=Limits(max_devices={"cpu": 0}))
+
+    found = [schedule(fleet, CostWeights(), NOW, limits)[request.key].assignments for limits in (NamespaceLimits(), none_cheap)]
+
+    assert found == [(Assignment("cpu", "b"),), (Assignment("gpu", "b"),)]
+
+
+def test_it_goes_to_another_zone_if_it_can_though_a_nearer_node_is_roomier() -> None:
+    here, near, far = (
+        a_node(name, cpu=cpu, labels={ZONE_LABEL: zone})
+        for name, cpu, zone in (("a", "4", "z1"), ("b", "8", "z1"), ("c", "2", "z2"))
+    )
+
+    assert decided(spreading(), nodes=(here, near, far))["service"].assignments == (Assignment("cpu", "c"),)
+
+
+def test_it_takes_no_room_that_is_kept_for_large_work() -> None:
+    """It would hold for good what the other waits for."""
+    large = a_request("large", an_option(cpu="4"))
+    work = a_running_work("small", node="b", option=an_option(cpu="2"))
+    nodes = (a_node("a", cpu="1"), a_node("b", cpu="4"))
+
+    found = schedule(Fleet(nodes, (a_tenants_pod(work),), (spreading(), large), (work,)), CostWeights(), NOW)
+
+    assert [found[request.key].assignments for request in (spreading(), large)] == [(), ()]
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), st.integers(0, 3))
