@@ -63,6 +63,7 @@ class StateCache(Protocol):
 
     create_failures: dict[Request, CreateFailure]
     autoscaler_failures: dict[Request, CreateFailure]
+    budget_failures: dict[Request, CreateFailure]
     services: dict[Key, str]
     models: dict[Key, Model]
     autoscalers: dict[Key, Autoscaler]
@@ -137,8 +138,14 @@ class Applier:
                 return
 
     def _failures(self, action: Action) -> dict[Request, CreateFailure]:
-        """Where a refusal is kept: that of an HPA must not keep workers from being made."""
-        return self._cache.autoscaler_failures if isinstance(action, ApplyAutoscaler) else self._cache.create_failures
+        """Where a refusal is kept: that of an HPA or a budget must not keep workers from being made."""
+        match action:
+            case ApplyAutoscaler():
+                return self._cache.autoscaler_failures
+            case ApplyBudget():
+                return self._cache.budget_failures
+            case _:
+                return self._cache.create_failures
 
     async def _one(self, request: Request, action: Action) -> CreateFailure | None:
         key = request.key
@@ -234,7 +241,9 @@ class Applier:
                 made = await self._kube.apply(paths.one_budget(key), manifest)
         except RefusedError as error:
             log.warning("%s: no PodDisruptionBudget: %s", request, error)
+            self._cache.budget_failures[request] = self._create_failure(request, action, error)
             return
+        self._cache.budget_failures.pop(request, None)
         if (budget := parse_budget(made)) is not None:
             self._cache.budgets[key] = budget
 

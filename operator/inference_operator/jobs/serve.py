@@ -39,6 +39,7 @@ from inference_operator.jobs.status import (
 from inference_operator.nodecache.prefetch import RollOut, roll_out
 from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
+from inference_operator.state.objects import CreateFailure
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.credentials import Tokens
@@ -106,9 +107,14 @@ def plan_serve(
         latency_end(status.latency),
         sleeps_at(observed, spec, settings),
         caches.recheck if caches is not None else None,
-        *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
+        *(create_retry_time(failure, settings) for failure in _refusals(observed) if failure),
     )
     return Outcome(actions, conditions, status, phase, recheck, prefetch=caches.prefetch if caches is not None else None)
+
+
+def _refusals(observed: Observed) -> tuple[CreateFailure | None, ...]:
+    """What the API server has refused to make; each is tried again at a time of its own."""
+    return (observed.create_failure, observed.autoscaler_failure, observed.budget_failure)
 
 
 def _caches(
@@ -141,7 +147,8 @@ def _actions(
     unplaced = 0
     if decision is not None and decision.pending is not None:
         unplaced = max(0, state.missing - len(decision.assignments) - len(state.outdated))
-    actions += plan_budget(observed, state.wanted, unplaced)
+    held_up = is_held_up(observed.budget_failure, settings, now)
+    actions += plan_budget(observed, state.wanted, unplaced, held_up=held_up)
     if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: service.request.workers]):
             if given.node in waits:

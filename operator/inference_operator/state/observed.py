@@ -67,6 +67,7 @@ class Observed:
     budget: Budget | None = None
     create_failure: CreateFailure | None = None
     autoscaler_failure: CreateFailure | None = None
+    budget_failure: CreateFailure | None = None
     # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
     lost: frozenset[str] = frozenset()
     # Uids of pods of which the operator's own polls hear nothing. They may live, so what is done about it has to be safe.

@@ -74,6 +74,7 @@ class Store:
         self.readings: dict[str, Reading] = {}
         self.create_failures: dict[Request, CreateFailure] = {}
         self.autoscaler_failures: dict[Request, CreateFailure] = {}
+        self.budget_failures: dict[Request, CreateFailure] = {}
         # Measures of serving jobs by their uid.
         self.scaling_metrics: dict[str, ScalingMetrics] = {}
         self.autoscalers: dict[Key, Autoscaler] = {}
@@ -152,6 +153,7 @@ class Store:
         """Forget what the API server has refused: what is asked for now is something else."""
         self.create_failures.pop(request, None)
         self.autoscaler_failures.pop(request, None)
+        self.budget_failures.pop(request, None)
 
     def _unlink(self, job: Job | None) -> None:
         if job is None:
@@ -357,6 +359,7 @@ class Store:
             budget=self._budget(key, job.uid),
             create_failure=self.create_failures.get(job_request(key)),
             autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
+            budget_failure=self.budget_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
             silent=frozenset(pod.uid for pod in seen if pod.uid in self.silent),
             moving=frozenset(pod.uid for pod in seen if (node := self.nodes.get(pod.node or "")) is not None and is_leaving(node)),

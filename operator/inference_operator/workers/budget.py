@@ -11,15 +11,18 @@ from inference_operator.workers.pod import Manifest, owner_reference
 from inference_operator.workers.service import labels
 
 
-def plan_budget(observed: Observed, wanted: int, unplaced: int = 0) -> tuple[ApplyBudget | DeleteBudget, ...]:
+def plan_budget(
+    observed: Observed, wanted: int, unplaced: int = 0, *, held_up: bool = False
+) -> tuple[ApplyBudget | DeleteBudget, ...]:
     """Bring the budget to what it should say for so many wanted workers, `unplaced` of which have a place nowhere.
 
-    Those hold no drain back, which could wait for them for ever; the last worker that answers does.
+    Those hold no drain back, which could wait for them for ever; the last worker that answers does. One that was refused just now
+    is not tried again while it is `held_up`.
     """
     least, found = min(wanted - 1, max(1, wanted - unplaced - 1)), observed.budget
     if found is not None and least < 1:
         return (DeleteBudget(found.key, found.uid, "one worker holds no drain back"),)
-    if least < 1 or (found is not None and found.min_available == least):
+    if least < 1 or held_up or (found is not None and found.min_available == least):
         return ()
     return (ApplyBudget(_manifest(observed, least), found.uid if found is not None else None, f"{least} of {wanted} workers stay"),)
 

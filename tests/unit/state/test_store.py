@@ -246,7 +246,8 @@ def test_a_reading_goes_with_its_pod() -> None:
 def test_an_edited_spec_is_not_held_up_by_what_the_one_before_was_refused_for() -> None:
     """The new generation would be stamped with the words about the old one, and nothing tried until the pause is over."""
     store = a_store(at(1))
-    store.create_failures[job_request(KEY)] = store.autoscaler_failures[job_request(KEY)] = a_create_failure()
+    for failures in (store.create_failures, store.autoscaler_failures, store.budget_failures):
+        failures[job_request(KEY)] = a_create_failure()
     store.put_job(at(2, status=InferenceJobStatus(attempts=1)))
     assert store.observe(KEY).create_failure is not None  # type: ignore[union-attr]
 
@@ -254,6 +255,7 @@ def test_an_edited_spec_is_not_held_up_by_what_the_one_before_was_refused_for() 
 
     assert store.observe(KEY).create_failure is None  # type: ignore[union-attr]
     assert store.observe(KEY).autoscaler_failure is None  # type: ignore[union-attr]
+    assert store.observe(KEY).budget_failure is None  # type: ignore[union-attr]
 
 
 def test_the_jobs_that_use_a_model_are_those_that_have_not_ended() -> None:
