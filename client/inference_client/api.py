@@ -678,7 +678,7 @@ class Toleration(Value, frozen=True, kw_only=True):
     value: str | None = None
     # The taint's effect; none is all.
     effect: str | None = None
-    # How long NoExecute is tolerated.
+    # How long NoExecute is tolerated; a service starts on no node that would end it.
     toleration_seconds: int | None = None
 
 

@@ -25,7 +25,10 @@ class Toleration:
         str | None,
         Field(pattern="^(NoSchedule|PreferNoSchedule|NoExecute)$", max_length=16, description="The taint's effect; none is all."),
     ] = None
-    toleration_seconds: Annotated[int | None, Field(ge=0, description="How long NoExecute is tolerated.")] = None
+    toleration_seconds: Annotated[
+        int | None,
+        Field(ge=0, description="How long NoExecute is tolerated; a service starts on no node that would end it."),
+    ] = None
 
 
 @api_type()

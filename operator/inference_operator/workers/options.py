@@ -1,6 +1,6 @@
 """What a job may run on: accelerator classes, resources, claims, and estimates."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from inference_operator.accelerators import AcceleratorClass
@@ -65,7 +65,7 @@ def options(
             tuple(sorted({**spec.node_selector, **accelerator.node_selector}.items())),
             (
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in accelerator.tolerations),
-                *(Tolerance(t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
+                *_tolerances(spec),
             ),
             mounts.bound,
             mounts.exclusive,
@@ -73,6 +73,13 @@ def options(
         )
         found.append(Option(name, requirements, expected, accelerator.watts_busy))
     return tuple(found)
+
+
+def _tolerances(spec: InferenceJobSpec) -> Iterator[Tolerance]:
+    """What new workers tolerate. One that a node would end after so many seconds is no place for a service, which has no end."""
+    for t in spec.tolerations:
+        if t.toleration_seconds is None or spec.input is not None:
+            yield Tolerance(t.key, t.operator, t.value, t.effect)
 
 
 def worker_resources(spec: InferenceJobSpec, model: Model | None, name: str, accelerator: AcceleratorClass) -> Resources:

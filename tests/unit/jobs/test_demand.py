@@ -177,6 +177,15 @@ def test_tolerations_and_selectors_of_class_and_job_come_together() -> None:
     assert [t.key for t in asked.options[0].requirements.tolerations] == ["k"]
 
 
+def test_a_service_goes_to_no_node_that_would_end_it_after_some_seconds() -> None:
+    """It was placed there again and again, a pod every second, and the status said that it starts."""
+    tolerations = [Toleration(key="k", operator="Exists", effect="NoExecute", toleration_seconds=seconds) for seconds in (0, None)]
+
+    found = [wanted(observed(a_job(serve=serve, tolerations=[t]))) for serve in (True, False) for t in tolerations]
+
+    assert [len(one.options[0].requirements.tolerations) for one in found if one is not None] == [0, 1, 1, 1]
+
+
 quantities = st.sampled_from(["100m", "250m", "1", "2", "64Mi", "512Mi", "1Gi", "8Gi"])
 given_amounts = st.dictionaries(st.sampled_from(["memory", "cpu"]), quantities, max_size=2)
 KNOWN_LIMIT = (
