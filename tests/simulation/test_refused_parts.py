@@ -42,6 +42,27 @@ def test_what_is_refused_is_asked_for_ever_more_seldom(plural: str) -> None:
     assert 1 <= world.api.requests["create", plural] <= (70 if plural == "endpointslices" else 20)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 100.0])
+def test_a_budget_that_a_webhook_changes_is_applied_ever_more_seldom(seconds: float) -> None:
+    """It was applied at each look, and each had the next."""
+    world, applied = refusing("nothing"), list[str]()
+    create, apply = world.api.create, world.api.apply
+
+    def changed(body: Raw) -> Raw:
+        if body["kind"] != "PodDisruptionBudget":
+            return body
+        applied.append(body["metadata"]["name"])
+        return {**body, "spec": {**body["spec"], "minAvailable": 2}}
+
+    world.at(seconds, lambda: setattr(world.api, "create", lambda path, body: create(path, changed(body))))
+    world.at(seconds, lambda: setattr(world.api, "apply", lambda path, body: apply(path, changed(body))))
+    world.change("s", at=150.0, replicas=3)
+    world.change("s", at=160.0, replicas=4)
+    world.run(400.0)
+
+    assert 1 <= len(applied) <= 30
+
+
 def test_a_budget_comes_once_nobody_keeps_it_out() -> None:
     world = refusing("poddisruptionbudgets")
     world.at(100.0, world.api.admission.clear)

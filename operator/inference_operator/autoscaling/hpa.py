@@ -146,18 +146,18 @@ def _applied(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> 
         return (ApplyAutoscaler(manifest, None, "the job has no HPA"),)
     if ours.revision != manifest["metadata"]["annotations"][names.ANNOTATION_AUTOSCALER]:
         return (ApplyAutoscaler(manifest, ours.uid, "the HPA is not what the job asks for"),)
-    if not _says(ours.spec, manifest["spec"]):
+    if not says(ours.spec, manifest["spec"]):
         return (ApplyAutoscaler(manifest, ours.uid, "somebody else has changed the HPA"),)
     return ()
 
 
-def _says(live: object, wanted: object) -> bool:
+def says(live: object, wanted: object) -> bool:
     """Whether all that is wanted stands there. What somebody added to it (a tolerance, say) is theirs."""
     if isinstance(wanted, dict):
-        return isinstance(live, Mapping) and all(key in live and _says(live[key], value) for key, value in wanted.items())
+        return isinstance(live, Mapping) and all(key in live and says(live[key], value) for key, value in wanted.items())
     if isinstance(wanted, list):
         # Every list of an HPA's spec is one field to the API server.
-        return isinstance(live, list) and len(live) == len(wanted) and all(map(_says, live, wanted))
+        return isinstance(live, list) and len(live) == len(wanted) and all(map(says, live, wanted))
     return live == wanted
 
 

@@ -13,6 +13,7 @@ from inference_operator.api import model as model_api
 from inference_operator.api import names
 from inference_operator.api.conditions import Reason
 from inference_operator.api.schema import API_VERSION
+from inference_operator.autoscaling.hpa import says
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RefusedError
 from inference_operator.kube import paths
 from inference_operator.kube.events import EventRecorder
@@ -243,9 +244,10 @@ class Applier:
             log.warning("%s: no PodDisruptionBudget: %s", request, error)
             self._cache.budget_failures[request] = self._create_failure(request, action, error)
             return
-        self._cache.budget_failures.pop(request, None)
         if (budget := parse_budget(made)) is not None:
             self._cache.budgets[key] = budget
+        kept = budget is not None and budget.min_available == action.manifest["spec"]["minAvailable"]
+        self._made(request, action, kept=kept)
 
     async def _workload(self, request: Request, action: CreateWorkload | PatchWorkload | DeleteWorkload) -> CreateFailure | None:
         """One that is gone, and should not be, is made anew by the next look."""
@@ -285,9 +287,19 @@ class Applier:
             made = await self._kube.apply(paths.one_autoscaler(request.key), {**action.manifest, "metadata": metadata})
         except RefusedError as error:
             return self._create_failure(request, action, error)
-        self._cache.autoscaler_failures.pop(request, None)
-        self._cache.autoscalers[request.key] = parse_autoscaler(made)
+        known = self._cache.autoscalers[request.key] = parse_autoscaler(made)
+        self._made(request, action, kept=says(known.spec, action.manifest["spec"]))
         return None
+
+    def _made(self, request: Request, action: ApplyBudget | ApplyAutoscaler, *, kept: bool) -> None:
+        """Forget the refusals before. A webhook that made something else of it would do so at each look, for ever."""
+        if kept:
+            self._failures(action).pop(request, None)
+            return
+        name = f"{action.manifest['kind']} {action.manifest['metadata']['name']!r}"
+        text = f"{name} is not what was applied: an admission webhook changes it"
+        log.warning("%s: %s", request, text)
+        self._failures(action)[request] = self._create_failure(request, action, RefusedError(200, "Changed", text))
 
     async def _create_or_adopt(self, path: str, manifest: Raw) -> Raw:
         """Create an object; one of this name that is ours already is what was wanted. Raises RefusedError for somebody else's."""

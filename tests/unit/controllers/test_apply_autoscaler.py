@@ -9,6 +9,7 @@ from inference_operator.api.job import Serve
 from inference_operator.autoscaling.hpa import autoscaler_of
 from inference_operator.controllers.apply import Applier, TaskClient
 from inference_operator.kube.events import EventRecorder
+from inference_operator.kube.ports import Raw
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.objects import Job
 from inference_operator.state.parse import parse_autoscaler
@@ -66,6 +67,23 @@ async def test_one_of_somebody_else_that_has_just_come_is_left_alone(bench: Benc
     # Workers are made all the same.
     assert job_request(JOB.key) not in bench.store.create_failures
     assert bench.kube.did("apply") == []
+
+
+async def test_one_that_a_webhook_changes_is_applied_ever_more_seldom(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was applied at each look, and each had the next."""
+    apply, request = bench.kube.apply, job_request(JOB.key)
+
+    async def capped(path: str, body: Raw) -> Raw:
+        return await apply(path, {**body, "spec": {**body["spec"], "maxReplicas": 2}})
+
+    monkeypatch.setattr(bench.kube, "apply", capped)
+    for count in (0, 1):
+        await bench.apply()
+        assert bench.store.autoscaler_failures[request].count == count
+
+    monkeypatch.setattr(bench.kube, "apply", apply)
+    await bench.apply()
+    assert request not in bench.store.autoscaler_failures
 
 
 async def test_what_is_deleted_is_the_very_one(bench: Bench) -> None:
