@@ -443,6 +443,8 @@ def test_of_workers_on_one_node_the_one_stays_that_has_a_batch_in_its_slack() ->
     state = sorted_out(job, *pods)
 
     assert numbers(replace(state, lending=frozenset({pods[1].key})).superfluous) == [1]
+    unready = sorted_out(a_service(1), *(replace(pod, ready=False) for pod in pods[:2]))
+    assert numbers(replace(unready, lending=frozenset({pods[1].key})).superfluous) == [1]
     # Its node has another that doesn't answer, which is none.
     blinks = (a_pod(job, 1, ready=False), *pods[1:], a_pod(job, 4, node="node-3"))
     assert numbers(sorted_out(job, *blinks).superfluous) == [4, 1]
