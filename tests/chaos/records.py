@@ -20,10 +20,15 @@ _GLANCE_SECONDS = 1.0
 _PODS_A_FAULT = 6
 
 
-def charges(requests: Iterable[Request], namespace: str, *, faults: int, jobs: int) -> list[str]:
-    """Return all that is wrong in the requests of a round, which had so many faults and jobs in one namespace."""
+def charges(
+    requests: Iterable[Request], namespace: str, *, faults: int, jobs: int, held: Sequence[tuple[float, float]] = ()
+) -> list[str]:
+    """Return all that is wrong in the requests of a round, which had so many faults and jobs in one namespace.
+
+    From when to when packets were `held` back, it may be that a request came long after it was sent.
+    """
     asked = sorted((one for one in requests if one.actor == _OPERATOR), key=lambda one: one.received)
-    return [*refused(asked), *overruled(asked), *flood(asked, namespace, _PODS_A_FAULT * faults + 2 * jobs)]
+    return [*refused(asked), *overruled(asked, held), *flood(asked, namespace, _PODS_A_FAULT * faults + 2 * jobs)]
 
 
 def refused(requests: Iterable[Request]) -> list[str]:
@@ -32,8 +37,11 @@ def refused(requests: Iterable[Request]) -> list[str]:
     return [f"{count} times the operator was refused: {verb} {resource}, {code}" for (verb, resource, code), count in found.items()]
 
 
-def overruled(requests: Sequence[Request]) -> list[str]:
-    """Writes of a replica that were carried out after another had taken the Lease. Requests are in the order of their arrival."""
+def overruled(requests: Sequence[Request], held: Sequence[tuple[float, float]] = ()) -> list[str]:
+    """Writes of a replica that were carried out after another had taken the Lease. Requests are in the order of their arrival.
+
+    What was sent before and `held` back is none: TCP repeats it ever more seldom, up to as long again after the end.
+    """
     led_since: list[tuple[float, str]] = []
     found = []
     for one in requests:
@@ -44,7 +52,8 @@ def overruled(requests: Sequence[Request]) -> list[str]:
                 led_since.append((one.answered, one.pod))
         elif one.resource not in {"leases", "events", *_QUESTIONS} and led_since:
             since, leader = led_since[-1]
-            if one.pod != leader and one.received > since + _UNDER_WAY_SECONDS:
+            late = one.pod != leader and one.received > since + _UNDER_WAY_SECONDS
+            if late and not any(begun <= since and one.received <= 2 * ended - begun + _UNDER_WAY_SECONDS for begun, ended in held):
                 found.append(
                     f"{one.pod} wrote {one.verb} {one.resource} {one.name} {one.received - since:.1f} s after {leader} led"
                 )

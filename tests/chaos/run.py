@@ -26,7 +26,7 @@ from tests.chaos.beside import beside
 from tests.chaos.claims import Claims
 from tests.chaos.faults import Faults
 from tests.chaos.records import blind, charges
-from tests.chaos.story import Kind, Story, draw, shrunk
+from tests.chaos.story import HOLDS_PACKETS, Kind, Story, draw, shrunk
 from tests.chaos.verdict import Told, gaps, lost, nearest
 from tests.chaos.volume import output_of, small
 from tests.e2e.support import a_slow_batch, truth_of_slow_batches
@@ -115,7 +115,8 @@ def play(at: Stage, story: Story, seed: int) -> Round:
     found.wrong += [f"{_clock(answer.time)} a request got {answer.status} {nearest(answer, told)}" for answer in unexcused[:5]]
     _judge_batches(at, batches, found)
     requests = parse(since(at.layout.audit_log, mark))
-    found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names))
+    held = [(one.begun, one.ended) for one in told if one.fault.kind in HOLDS_PACKETS]
+    found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names), held=held)
     found.wrong += claims.wrong[:5]
     found.claims, found.requests = claims.looks, len(requests)
     _judge_leaks(at, batches, found)

@@ -68,6 +68,8 @@ _SHARES: dict[Kind, tuple[int, float, float]] = {
 _LONGEST_CALM = 2.0
 # Those that are over in seconds, and need neither a node's restart nor a drain.
 _SLOW = (Kind.NODE_DEAD, Kind.NODE_DRAINED, Kind.API_AWAY, Kind.API_SLOW, Kind.OPERATOR_ROLLED)
+# What is sent then arrives once they are over.
+HOLDS_PACKETS = frozenset({Kind.NODE_SILENT, Kind.API_FROZEN, Kind.API_SLOW})
 QUICK = tuple(kind for kind in Kind if kind not in _SLOW)
 
 

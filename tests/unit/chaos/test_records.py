@@ -33,6 +33,15 @@ def test_what_was_refused_or_under_way_or_told_of_an_event_is_no_fault() -> None
     )
 
 
+def test_a_write_that_was_held_back_on_its_way_may_come_late() -> None:
+    other = replace(LEASE, pod="b", received=15.0, answered=15.1)
+
+    assert overruled([LEASE, other, WRITE], [(14.0, 17.5)]) == []
+    # It has come too late for that, or was sent after the other one led.
+    assert len(overruled([LEASE, other, WRITE], [(14.0, 16.4)])) == 1
+    assert len(overruled([LEASE, other, WRITE], [(15.2, 19.0)])) == 1
+
+
 def test_who_asks_whether_somebody_may_ask_writes_nothing() -> None:
     other = replace(LEASE, pod="b", received=15.0, answered=15.1)
 
