@@ -194,7 +194,7 @@ class Prober:
         nodes = self._nodes(found)
         # Told by itself, since it is the operator who may be the one that nobody hears.
         alone = cut_off(nodes)
-        suspected, silent, told = set(), dict[str, Pod](), []
+        suspected, recovering, silent, told = set[str](), set[str](), dict[str, Pod](), []
         for uid, evidence in found.items():
             polled = self._polled[uid]
             before = polled.verdict
@@ -206,15 +206,20 @@ class Prober:
                 suspected.add(uid)
                 if polled.verdict.cause is not Cause.REFUSING:
                     silent[uid] = polled.pod
+                if evidence.answers and not evidence.refusals and not is_silent(evidence, self._limits):
+                    recovering.add(uid)
             elif not evidence.refusals and not evidence.silent:
                 self._odd.discard(uid)
         self._store.suspected, self._store.silent = frozenset(suspected), silent
+        recovering_before, self._store.recovering = self._store.recovering, frozenset(recovering)
         nodes_before, self._store.silent_nodes = self._store.silent_nodes, self._silent_nodes(silent)
         if nodes_before != self._store.silent_nodes:
             self._wake_waiting()
         metrics.suspected_workers.set(len(suspected))
         for polled in told:
             self._tell(polled)
+        for uid in (recovering_before ^ self._store.recovering) & self._store.suspected:
+            self._wake_owner(self._polled[uid].pod)
 
     def _tell(self, polled: _Polled) -> None:
         pod, cause = polled.pod, polled.verdict.cause

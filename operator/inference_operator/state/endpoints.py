@@ -68,7 +68,8 @@ class EndpointsObserved:
     """All that decides the endpoints of a serving job: a snapshot.
 
     `selecting` is the uid of a Service that still has a selector, so that Kubernetes' own controller writes slices for it too.
-    `heard` are the pods that were ready once and answer the operator's polls.
+    `heard` are the pods that were ready once and answer the operator's polls. Of the suspected ones those in `recovering` answer
+    again, and not yet often enough to be trusted.
     """
 
     job: Job
@@ -79,6 +80,7 @@ class EndpointsObserved:
     heard: frozenset[str]
     zones: Mapping[str, str]
     slices: tuple[EndpointSlice, ...]
+    recovering: frozenset[str] = frozenset()
 
 
 class Slices:

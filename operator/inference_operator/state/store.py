@@ -95,6 +95,8 @@ class Store:
         self.busy: dict[str, float] = {}
         # Workers, by their pods' uids, that our own polls get no answer from.
         self.suspected: frozenset[str] = frozenset()
+        # Those of them that answer again.
+        self.recovering: frozenset[str] = frozenset()
         # Of these the silent ones, by uid: to be refused is to hear that the node lives, and its kubelet tells the rest.
         self.silent: Mapping[str, Pod] = {}
         # Nodes where workers fell silent and none has answered since.
@@ -425,6 +427,7 @@ class Store:
             heard=frozenset(self.heard & {pod.uid for pod in pods}),
             zones={name: zone for name, node in nodes.items() if (zone := node.labels.get(ZONE_LABEL)) is not None},
             slices=self.slices.of(service),
+            recovering=self.recovering & {pod.uid for pod in pods},
         )
 
     def observe_pool(self, key: Key, now: datetime) -> PoolObserved | None:

@@ -71,8 +71,12 @@ def _takes(seen: EndpointsObserved) -> frozenset[str]:
 
 
 def _distrusted(seen: EndpointsObserved, takes: frozenset[str]) -> frozenset[str]:
-    """Return the suspected workers that leave. When no other would be left, all stay: suspicion alone never empties a Service."""
-    return seen.suspected if takes - seen.suspected else frozenset()
+    """Return the suspected workers that leave. When no other would be left, those stay that answer again, and else all.
+
+    Suspicion alone never empties a Service.
+    """
+    stay = takes - seen.suspected or takes & seen.recovering
+    return seen.suspected - stay if stay else frozenset()
 
 
 def _last_ones(seen: EndpointsObserved, takes: frozenset[str]) -> frozenset[str]:
@@ -82,7 +86,7 @@ def _last_ones(seen: EndpointsObserved, takes: frozenset[str]) -> frozenset[str]
     if not wanted or takes:
         return frozenset()
     going = frozenset(pod.uid for pod in seen.pods if pod.deleting and _is_reached(pod))
-    return going - seen.suspected or going
+    return going - seen.suspected or going & seen.recovering or going
 
 
 def _is_reached(pod: Pod) -> bool:

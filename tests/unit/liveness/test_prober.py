@@ -78,8 +78,26 @@ def test_a_silent_worker_is_suspected_within_a_second_and_trusted_when_it_speaks
 
     world.silent = set()
     assert world.run(1.0) == set()
-    assert world.woken == ["w1"] * 2
-    assert not world.store.silent
+    # Once more in between, as it answers and isn't trusted yet.
+    assert world.woken == ["w1"] * 3
+    assert not world.store.silent and not world.store.recovering
+
+
+def test_a_suspected_worker_recovers_from_its_first_answer_and_not_while_it_is_silent() -> None:
+    world = World("a", "b")
+    for _ in range(4):
+        world.run(1.0)
+        world.silent = {"w1"}
+        world.run(1.0)
+        assert world.store.suspected == {"w1"} and not world.store.recovering
+        world.silent = set()
+
+    # It has been suspected so often that it has to answer for seconds before it is trusted.
+    assert world.run(0.5) == {"w1"}
+    assert world.store.recovering == {"w1"}
+    world.silent = {"w1"}
+    world.run(1.0)
+    assert not world.store.recovering
 
 
 def test_a_dead_node_is_suspected_with_all_its_workers() -> None:

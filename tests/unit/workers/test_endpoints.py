@@ -105,6 +105,16 @@ def test_what_is_written_is_not_written_again() -> None:
     assert plan_endpoints(replace(world, slices=written(plan_endpoints(world)))) == ()
 
 
+def test_where_all_are_suspected_those_that_answer_again_take_the_requests() -> None:
+    """A worker that was frozen speaks again, and the node of the other one dies before it is trusted."""
+    world = replace(seen(a_worker(1), a_worker(2), suspected="w1 w2"), recovering=frozenset({"w2"}))
+    assert ready(world) == {"w2"}
+    # One that is trusted goes before them.
+    assert ready(replace(world, suspected=frozenset({"w2"}))) == {"w1"}
+    going = replace(seen(a_worker(1, deleting=True), a_worker(2, deleting=True), suspected="w1 w2"), recovering=frozenset({"w1"}))
+    assert ready(going) == {"w1"}
+
+
 def test_a_suspected_worker_leaves_and_its_slice_alone_is_written() -> None:
     world = seen(a_worker(1), a_worker(2), a_worker(201))
     slices = written(plan_endpoints(world))
