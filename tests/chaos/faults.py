@@ -46,11 +46,12 @@ class Faults:
     def do(self, fault: Fault) -> Told:
         """Wait as long as it says, do it, and undo what can be undone."""
         time.sleep(fault.calm)
-        before = self._at.places(SERVICE)
+        before, operators = self._at.places(SERVICE), set(self._at.operators().values())
         begun = time.time()
         whom = self._kinds[fault.kind](fault)
         left = [name for name, node in before.items() if whom not in (name, node)]
-        return Told(fault, begun, time.time(), whom, alone=not left)
+        # Where both replicas of the operator were there, nobody tells callers of it until they are back.
+        return Told(fault, begun, time.time(), whom, alone=not left or operators == {whom})
 
     def _workers(self) -> list[Manifest]:
         jobs = [SERVICE, *self._batches()]

@@ -22,7 +22,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A fault that was done: from when to when (time.time()), upon whom, and whether it left no worker of the service."""
+    """A fault that was done: from when to when (time.time()), upon whom, and whether it left no worker of the service, or no operator."""
 
     fault: Fault
     begun: float
