@@ -136,14 +136,17 @@ def test_cve_2019_9511_a_window_that_opens_by_bytes(impatient: Worker, costs: Co
         numbers = [wire.open("ModelInfer") for _ in range(20)]
         for number in numbers:
             wire.send(number, infer_request(), end=True)
-        over, left = False, 500_000
+        over, most = False, 500_000
+        left = most
         with contextlib.suppress(ConnectionError):
             while not over and left:
                 wire.socket.sendall(b"".join(frame(WINDOW_UPDATE, 0, number, b"\0\0\0\1") for number in numbers))
                 over = not wire.step() or all(wire.heard[number].reset is not None for number in numbers)
                 left -= 1
 
-    assert left and cost.mib < 64 and cost.cpu < 4, (left, cost)
+    # As many as the caller can send until its time is over.
+    frames = (most - left) * len(numbers)
+    assert left and cost.mib < 64 and cost.cpu < 20e-6 * frames, (frames, cost)
 
 
 def test_cve_2019_9517_answers_that_nobody_takes_from_the_socket(impatient: Worker, costs: Costs) -> None:
