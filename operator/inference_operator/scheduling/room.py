@@ -6,6 +6,7 @@ from math import inf
 
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.backfill import Ends, Reservation, reserve
+from inference_operator.scheduling.caps import Cap, in_the_way
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.timeline import RunningUnit, Timeline, Timelines
@@ -24,7 +25,7 @@ class Room:
         self._running_units = running_unit
         self._reserved: dict[str, Reservation] = {}
         # Requirements without any room left: in a pass it only becomes less.
-        self.exhausted: set[PodRequirements] = set()
+        self._exhausted: set[PodRequirements] = set()
 
     def timelines(self, requirements: PodRequirements, limit: int) -> Timelines:
         """A timeline for each worker that fits now, up to a limit, and for each running work that would free a place."""
@@ -82,22 +83,34 @@ class Room:
 
     def is_full(self, requirements: PodRequirements) -> bool:
         """Whether no node has room now: counted once for all with these requirements."""
-        return requirements in self.exhausted or not self._capacity.openings(requirements, 1)
+        return requirements in self._exhausted or not self._capacity.openings(requirements, 1)
 
     def take(
-        self, requirements: PodRequirements, seconds: float, rank: int, beside: Sequence[str], avoid: Sequence[str] = ()
+        self,
+        requirements: PodRequirements,
+        seconds: float,
+        rank: int,
+        beside: Sequence[str],
+        *,
+        caps: Sequence[Cap] = (),
+        avoid: Sequence[str] = (),
     ) -> NodeInfo | None:
         """A node for work that takes so long, taken off the node capacity, on which nobody else's reservation is in its way.
 
-        `beside` are the nodes of workers that it should stay away from, `avoid` those that it does not go to.
+        `beside` are the nodes of workers that it should stay away from, `avoid` those that it does not go to. It counts against
+        `caps`, any of which may be in its way.
         """
+        if requirements in self._exhausted or (caps and in_the_way(caps) is not None):
+            return None
         barred = [*avoid, *[name for name, kept in self._reserved.items() if not kept.admits(requirements, seconds, rank)]]
         node_info = self._capacity.apart(requirements, beside, barred) if beside else self._capacity.roomiest(requirements, barred)
         if node_info is None:
             if not barred:
-                self.exhausted.add(requirements)
+                self._exhausted.add(requirements)
             return None
         self._capacity.take(node_info, requirements)
         if (kept := self._reserved.get(node_info.node.name)) is not None:
             kept.admitted(requirements, seconds, rank)
+        for cap in caps:
+            cap.used += 1
         return node_info

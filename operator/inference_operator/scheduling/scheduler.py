@@ -260,13 +260,10 @@ class _Pass:
         self, request: PlacementRequest, rank: int, unit: SchedulingUnit, candidate: Candidate, beside: Sequence[str]
     ) -> Assignment | None:
         option = request.options[candidate.number]
-        if option.requirements in self._room.exhausted or (candidate.caps and in_the_way(candidate.caps) is not None):
-            return None
-        node_info = self._room.take(option.requirements, inf if request.holds else candidate.seconds, rank, beside)
+        seconds = inf if request.holds else candidate.seconds
+        node_info = self._room.take(option.requirements, seconds, rank, beside, caps=candidate.caps)
         if node_info is None:
             return None
-        for cap in candidate.caps:
-            cap.used += 1
         chosen = explanation.Chosen(request, option, node_info, unit.delay_weight)
         self._note(chosen)
         return chosen.assignment
