@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from bench.autoscaling.load import Answered, read
 from bench.failures.stage import ALONE, DYING, PLAIN, SAFE, SERVICE, Stage, a_job, calling, end_node, lead_on, revive_node, settle
 from examples.demo.cluster import wait_for
+from tests.beside import beside
 
 _BEFORE_SECONDS, _AFTER_SECONDS, _ALONE_SECONDS = 3.0, 8.0, 15.0
 # Kubernetes alone takes its grace period, which is 50 s by default, and a moment.
@@ -121,12 +121,10 @@ def _delete_a_namespace(at: Stage, number: int, found: Death) -> None:
         found.namespace_deleted = None
 
 
-@contextmanager
-def _asking_metrics(at: Stage, found: Death) -> Iterator[None]:
+def _asking_metrics(at: Stage, found: Death) -> AbstractContextManager[None]:
     """Ask the metrics API as an HPA does, by the API server, several times a second."""
-    ended = threading.Event()
 
-    def ask() -> None:
+    def ask(ended: threading.Event) -> None:
         while not ended.wait(0.25):
             found.metrics_asked += 1
             try:
@@ -134,10 +132,4 @@ def _asking_metrics(at: Stage, found: Death) -> Iterator[None]:
             except Exception:  # noqa: BLE001 -- whatever it was, there was no answer
                 found.metrics_failed += 1
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        asking.join()
+    return beside(ask)

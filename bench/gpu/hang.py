@@ -4,7 +4,6 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -13,6 +12,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from bench.gpu.served import Worker, worker
+from dev.console import wait_until
 from tests.process.models import endless
 
 _POISON, _ROWS, _BAD = 1000.0, 80, 32
@@ -34,7 +34,10 @@ def measure(**more: Any) -> dict[str, Any]:
             begun = time.monotonic()
             asking = threading.Thread(target=_ask, args=(serves, _POISON), daemon=True)
             asking.start()
-            live = _until(lambda: _status(serves, "/v2/health/live") == 503)
+            wait_until(
+                "a worker that is not live", lambda: _status(serves, "/v2/health/live") != 200, timeout_seconds=_MOST_SECONDS
+            )
+            live = time.monotonic()
             said = runs.ended(_MOST_SECONDS)
             asking.join(5.0)
         return {
@@ -46,29 +49,16 @@ def measure(**more: Any) -> dict[str, Any]:
 
 def _ask(of: Worker, value: float) -> int:
     row = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [value, value]}
-    body = json.dumps({"inputs": [row]}).encode()
-    asked = Request(f"http://127.0.0.1:{of.http_port}/v2/models/net/infer", body, {"Content-Type": "application/json"})
+    return _status(of, "/v2/models/net/infer", json.dumps({"inputs": [row]}).encode(), seconds=_MOST_SECONDS)
+
+
+def _status(of: Worker, path: str, body: bytes | None = None, *, seconds: float = 5.0) -> int:
+    """What is answered; 0 without an answer. A run of microseconds hangs the worker's own loop, as probes then see."""
+    asked = Request(f"http://127.0.0.1:{of.http_port}{path}", body, {"Content-Type": "application/json"})
     try:
-        with urlopen(asked, timeout=_MOST_SECONDS) as answer:
+        with urlopen(asked, timeout=seconds) as answer:
             return int(answer.status)
     except HTTPError as error:
         return error.code
     except (URLError, OSError):
         return 0
-
-
-def _status(of: Worker, path: str) -> int:
-    try:
-        with urlopen(f"http://127.0.0.1:{of.http_port}{path}", timeout=5) as answer:
-            return int(answer.status)
-    except HTTPError as error:
-        return error.code
-
-
-def _until(holds: Callable[[], bool]) -> float:
-    give_up = time.monotonic() + _MOST_SECONDS
-    while time.monotonic() < give_up:
-        if holds():
-            return time.monotonic()
-        time.sleep(0.1)
-    raise RuntimeError(f"it is live after {_MOST_SECONDS:g} s")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.beside import beside
+
 _EVERY_SECONDS = 0.1
 
 
@@ -35,19 +37,16 @@ def metered() -> Iterator[Meter]:
 
     pynvml.nvmlInit()
     device = pynvml.nvmlDeviceGetHandleByIndex(0)
-    meter, done = Meter(), threading.Event()
+    meter = Meter()
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         while not done.wait(_EVERY_SECONDS):
             meter.shares.append(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    before, begun = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.perf_counter()
-    try:
-        yield meter
-    finally:
-        meter.seconds = time.perf_counter() - begun
-        meter.joules = (pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - before) / 1e3
-        done.set()
-        watcher.join()
+    with beside(watch):
+        before, begun = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.perf_counter()
+        try:
+            yield meter
+        finally:
+            meter.seconds = time.perf_counter() - begun
+            meter.joules = (pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - before) / 1e3

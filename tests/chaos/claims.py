@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from bench.failures.stage import Stage
-from tests.chaos.beside import beside
+from tests.beside import beside
 from tests.chaos.volume import output_of
 from tests.outputs import committed_items
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from bench.plane.audit import Request, Watch
 from examples.demo.cluster import RELEASE
+from tests.chaos.verdict import Span
 
 _OPERATOR = "inference-operator"
 # Malformed, not allowed, or against the schema: no fault of a machine makes the operator send one.
@@ -20,9 +21,7 @@ _GLANCE_SECONDS = 1.0
 _PODS_A_FAULT = 6
 
 
-def charges(
-    requests: Iterable[Request], namespace: str, *, faults: int, jobs: int, held: Sequence[tuple[float, float]] = ()
-) -> list[str]:
+def charges(requests: Iterable[Request], namespace: str, *, faults: int, jobs: int, held: Sequence[Span] = ()) -> list[str]:
     """Return all that is wrong in the requests of a round, which had so many faults and jobs in one namespace.
 
     From when to when packets were `held` back, it may be that a request came long after it was sent.
@@ -37,7 +36,7 @@ def refused(requests: Iterable[Request]) -> list[str]:
     return [f"{count} times the operator was refused: {verb} {resource}, {code}" for (verb, resource, code), count in found.items()]
 
 
-def overruled(requests: Sequence[Request], held: Sequence[tuple[float, float]] = ()) -> list[str]:
+def overruled(requests: Sequence[Request], held: Sequence[Span] = ()) -> list[str]:
     """Writes of a replica that were carried out after another had taken the Lease. Requests are in the order of their arrival.
 
     What was sent before and `held` back is none: TCP repeats it ever more seldom, up to as long again after the end.
@@ -66,7 +65,7 @@ def flood(requests: Iterable[Request], namespace: str, most: int) -> list[str]:
     return [f"{made} pods were created, of at most {most}"] if made > most else []
 
 
-def blind(watches: Iterable[Watch], outages: Iterable[float], until: float) -> list[tuple[float, float]]:
+def blind(watches: Iterable[Watch], outages: Iterable[float], until: float) -> list[Span]:
     """From when to when kube-proxy or a kubelet saw nothing new, `until` when where it still doesn't.
 
     `outages` are the instants at which the API server was killed, which ends all watches and writes nothing.

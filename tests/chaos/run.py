@@ -22,7 +22,7 @@ from bench.failures.stage import SERVICE, TOLERATIONS, Stage, calling, restore, 
 from bench.plane.audit import parse, since, watches
 from dev.console import say
 from examples.demo.cluster import ROOT, wait_for
-from tests.chaos.beside import beside
+from tests.beside import beside
 from tests.chaos.claims import Claims
 from tests.chaos.faults import Faults
 from tests.chaos.records import blind, charges
@@ -107,14 +107,15 @@ def play(at: Stage, story: Story, seed: int) -> Round:
         restore()
         settle(at)
         time.sleep(3.0)
-    answers, lines = read(Path(plan.result)), since(at.layout.audit_log, mark)
+    answers = read(Path(plan.result))
     found.asked, found.failed = len(answers), sum(answer.status != 200 for answer in answers)
+    _judge_batches(at, batches, found)
+    lines = since(at.layout.audit_log, mark)
     outages = [one.begun for one in told if one.fault.kind is Kind.API_AWAY]
     unexcused = lost(answers, told, blind(watches(lines), outages, time.time()))
     found.wrong += [f"{len(unexcused)} requests were lost"] if unexcused else []
     found.wrong += [f"{_clock(answer.time)} a request got {answer.status} {nearest(answer, told)}" for answer in unexcused[:5]]
-    _judge_batches(at, batches, found)
-    requests = parse(since(at.layout.audit_log, mark))
+    requests = parse(lines)
     held = [(one.begun, one.ended) for one in told if one.fault.kind in HOLDS_PACKETS]
     found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names), held=held)
     found.wrong += claims.wrong[:5]

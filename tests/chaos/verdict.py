@@ -15,7 +15,6 @@ _MOMENT_SECONDS = 2.3
 # Until a worker that was the only one is back, or another has started.
 _RETURN_SECONDS = 15.0
 
-
 # From when to when (time.time()).
 Span = tuple[float, float]
 

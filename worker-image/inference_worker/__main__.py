@@ -48,6 +48,7 @@ _ANSWERING = 0.3
 """The largest share of the grace that is kept for answers; until then requests may still come."""
 
 _ANSWERS = 3.0
+"""What is kept, in p99s of the answers before."""
 
 _SWITCH_SECONDS = 100e-6
 _COLLECTED_OBJECTS = 10_000

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.proc import cpu_seconds
+from tests.beside import beside
 from tests.process import models
 from tests.process.callers import INFER
 from tests.process.harness import a_config
@@ -68,21 +69,16 @@ def costs(record_property: Callable[[str, object], None]) -> Costs:
 
     @contextlib.contextmanager
     def measured(worker: Worker) -> Iterator[Cost]:
-        cost, over, before, started = Cost(), threading.Event(), memory(worker), time.monotonic()
+        cost, before, started = Cost(), memory(worker), time.monotonic()
         cpu = cpu_seconds(worker.process.pid)
 
-        def watch() -> None:
+        def watch(over: threading.Event) -> None:
             while not over.wait(0.01):
                 cost.mib = max(cost.mib, (memory(worker) - before) / MIB)
 
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
+        with beside(watch):
             yield cost
             cost.seconds = time.monotonic() - started
-        finally:
-            over.set()
-            watcher.join()
         cost.cpu = cpu_seconds(worker.process.pid) - cpu
         record_property("cost", f"{cost.mib:.1f} MiB, {cost.cpu:.2f} s CPU, {cost.seconds:.2f} s")
         reply = post(worker.port, INFER, infer_json([[0, 0, 0, 0]]))
