@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -238,13 +238,34 @@ def signal_operator(pod: str, number: signal.Signals) -> None:
         raise RuntimeError(f"no operator runs in {pod}")
 
 
+def running_leader(at: Stage) -> str:
+    """The pod that leads. One that died with its node is named by the Lease until another one leads."""
+    found: list[str] = []
+
+    def runs() -> bool:
+        found.append(at.leader())
+        return _process_of(found[-1], "INFERENCE_OPERATOR_CONFIG") is not None
+
+    wait_for(runs, "a leader that runs", seconds=90)
+    return found[-1]
+
+
 def signal_worker(pod: str, number: signal.Signals) -> bool:
     """Signal a worker's process; False where it has ended."""
     return _signal(pod, "INFERENCE_WORKER_CONFIG", number)
 
 
 def _signal(hostname: str, variable: str, number: signal.Signals) -> bool:
-    """Signal the process that runs under this host name and has this variable."""
+    pid = _process_of(hostname, variable)
+    if pid is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+    return True
+
+
+def _process_of(hostname: str, variable: str) -> int | None:
+    """The process that runs under this host name and has this variable."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -254,9 +275,8 @@ def _signal(hostname: str, variable: str, number: signal.Signals) -> bool:
             continue
         names = {item.partition(b"=")[0] for item in environment}
         if f"HOSTNAME={hostname}".encode() in environment and variable.encode() in names:
-            os.kill(int(entry.name), number)
-            return True
-    return False
+            return int(entry.name)
+    return None
 
 
 def _plain(at: Stage) -> tuple[Manifest, Manifest]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.failures.stage import SERVICE, Stage, end_node, restarting, revive_node, signal_operator, signal_worker
+from bench.failures.stage import SERVICE, Stage, end_node, restarting, revive_node, running_leader, signal_operator, signal_worker
 from dev.cluster import NODES, freeze_api, kill_api, start_api
 from dev.cluster.network import end_silence, silence
 from examples.demo.cluster import RELEASE, Manifest
@@ -80,13 +80,13 @@ class Faults:
         return name
 
     def _kill_leader(self, _: Fault) -> str:
-        leader = self._at.leader()
+        leader = running_leader(self._at)
         with restarting(self._at, leader):
             signal_operator(leader, signal.SIGKILL)
         return leader
 
     def _freeze_leader(self, fault: Fault) -> str:
-        leader = self._at.leader()
+        leader = running_leader(self._at)
         signal_operator(leader, signal.SIGSTOP)
         time.sleep(fault.seconds)
         signal_operator(leader, signal.SIGCONT)
