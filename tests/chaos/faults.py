@@ -13,6 +13,8 @@ from tests.chaos.story import Fault, Kind
 from tests.chaos.verdict import Told
 from tests.chaos.volume import barred, filled, output_of
 
+# What no worker outlives.
+_ENDS = frozenset({Kind.WORKER_KILLED, Kind.NODE_DEAD})
 _DRAIN_SECONDS = 90
 _SLOW_SECONDS = 2.0
 
@@ -24,6 +26,8 @@ class Faults:
         self._at = at
         self._batches = batches
         self._rolled = 0
+        # Workers that were ended.
+        self._ended: set[str] = set()
         self._kinds: dict[Kind, Callable[[Fault], str]] = {
             Kind.WORKER_KILLED: self._kill_worker,
             Kind.WORKER_FROZEN: self._freeze_worker,
@@ -46,10 +50,15 @@ class Faults:
     def do(self, fault: Fault) -> Told:
         """Wait as long as it says, do it, and undo what can be undone."""
         time.sleep(fault.calm)
-        before, operators = self._at.places(SERVICE), set(self._at.operators().values())
+        # A status may not say yet what was done a moment ago.
+        before = {name: node for name, node in self._at.places(SERVICE).items() if name not in self._ended}
+        operators = set(self._at.operators().values())
         begun = time.time()
         whom = self._kinds[fault.kind](fault)
-        left = [name for name, node in before.items() if whom not in (name, node)]
+        hit = [name for name, node in before.items() if whom in (name, node)]
+        left = before.keys() - set(hit)
+        if fault.kind in _ENDS:
+            self._ended.update(hit)
         # Where both replicas of the operator were there, nobody tells callers of it until they are back.
         return Told(fault, begun, time.time(), whom, alone=not left or operators == {whom})
 
