@@ -9,7 +9,8 @@ from tests.chaos.verdict import Span
 
 _OPERATOR = "inference-operator"
 # Malformed, not allowed, or against the schema: no fault of a machine makes the operator send one.
-_NEVER = frozenset({400, 401, 403, 405, 415, 422})
+_FORBIDDEN = 403
+_NEVER = frozenset({400, 401, _FORBIDDEN, 405, 415, 422})
 # Questions that are asked by a create: both replicas ask them, of whoever asks them for metrics.
 _QUESTIONS = frozenset({"subjectaccessreviews", "tokenreviews"})
 # What a leader had sent before it heard that another leads.
@@ -21,18 +22,28 @@ _GLANCE_SECONDS = 1.0
 _PODS_A_FAULT = 6
 
 
-def charges(requests: Iterable[Request], namespace: str, *, faults: int, jobs: int, held: Sequence[Span] = ()) -> list[str]:
+def charges(
+    requests: Iterable[Request],
+    namespace: str,
+    *,
+    faults: int,
+    jobs: int,
+    held: Sequence[Span] = (),
+    away: Sequence[Span] = (),
+) -> list[str]:
     """Return all that is wrong in the requests of a round, which had so many faults and jobs in one namespace.
 
-    From when to when packets were `held` back, it may be that a request came long after it was sent.
+    From when to when packets were `held` back, it may be that a request came long after it was sent. In the spans of `away` the API
+    server was killed, and started again.
     """
     asked = sorted((one for one in requests if one.actor == _OPERATOR), key=lambda one: one.received)
-    return [*refused(asked), *overruled(asked, held), *flood(asked, namespace, _PODS_A_FAULT * faults + 2 * jobs)]
+    return [*refused(asked, away), *overruled(asked, held), *flood(asked, namespace, _PODS_A_FAULT * faults + 2 * jobs)]
 
 
-def refused(requests: Iterable[Request]) -> list[str]:
-    """Requests that should never have been sent."""
-    found = Counter((one.verb, one.resource, one.code) for one in requests if one.code in _NEVER)
+def refused(requests: Iterable[Request], away: Sequence[Span] = ()) -> list[str]:
+    """Requests that should never have been sent. An API server that starts knows no roles yet, and forbids what they allow."""
+    asked = (one for one in requests if one.code != _FORBIDDEN or not any(begun <= one.received <= ended for begun, ended in away))
+    found = Counter((one.verb, one.resource, one.code) for one in asked if one.code in _NEVER)
     return [f"{count} times the operator was refused: {verb} {resource}, {code}" for (verb, resource, code), count in found.items()]
 
 

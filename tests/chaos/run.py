@@ -111,13 +111,13 @@ def play(at: Stage, story: Story, seed: int) -> Round:
     found.asked, found.failed = len(answers), sum(answer.status != 200 for answer in answers)
     _judge_batches(at, batches, found)
     lines = since(at.layout.audit_log, mark)
-    outages = [one.begun for one in told if one.fault.kind is Kind.API_AWAY]
-    unexcused = lost(answers, told, blind(watches(lines), outages, time.time()))
+    away = [(one.begun, one.ended) for one in told if one.fault.kind is Kind.API_AWAY]
+    unexcused = lost(answers, told, blind(watches(lines), [begun for begun, _ in away], time.time()))
     found.wrong += [f"{len(unexcused)} requests were lost"] if unexcused else []
     found.wrong += [f"{_clock(answer.time)} a request got {answer.status} {nearest(answer, told)}" for answer in unexcused[:5]]
     requests = parse(lines)
     held = [(one.begun, one.ended) for one in told if one.fault.kind in HOLDS_PACKETS]
-    found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names), held=held)
+    found.wrong += charges(requests, at.kube.namespace, faults=len(story), jobs=len(batches.names), held=held, away=away)
     found.wrong += claims.wrong[:5]
     found.claims, found.requests = claims.looks, len(requests)
     _judge_leaks(at, batches, found)

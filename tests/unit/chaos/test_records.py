@@ -59,6 +59,14 @@ def test_requests_that_should_never_have_been_sent_are_counted() -> None:
     ]
 
 
+def test_an_api_server_that_starts_may_forbid_what_it_allows_later() -> None:
+    listed = replace(WRITE, verb="list", resource="nodes", code=403, received=20.0)
+
+    assert refused([listed, replace(listed, received=24.9)], [(15.0, 25.0)]) == []
+    assert len(refused([listed, replace(listed, code=422)], [(20.1, 25.0)])) == 2
+    assert len(refused([replace(listed, code=422)], [(15.0, 25.0)])) == 1
+
+
 def test_only_pods_of_the_namespace_count_as_a_flood() -> None:
     pod = replace(WRITE, verb="create", resource="pods", code=403)
 
