@@ -186,6 +186,8 @@ def put_together(
             name=settings.lease_name,
             identity=identity,
             seconds=settings.lease_seconds,
+            # The port of probes and metrics is open for as long as the process lives.
+            listens=(address, settings.http_port) if address is not None and settings.http_port else None,
         ),
         task_key_secret=task_key_secret,
         authority=authority,

@@ -147,10 +147,17 @@ class Ward:
     operators: list[Operator] = field(default_factory=list)
 
     def start(
-        self, url: str, *, who: str = "operator", settings: dict[str, Any] | None = None, constants: dict[str, Any] | None = None
+        self,
+        url: str,
+        *,
+        who: str = "operator",
+        settings: dict[str, Any] | None = None,
+        constants: dict[str, Any] | None = None,
+        address: str = "",
     ) -> Operator:
-        """An operator forked from the nursery; `who` is its token, which the server's journal shows."""
+        """An operator forked from the nursery; `who` is its token, which the server's journal shows, `address` its pod's."""
         variables, log = self._prepare(url, who, settings or {})
+        variables |= {"POD_IP": address} if address else {}
         order = {"environment": variables, "log": str(log), "constants": PATIENT if constants is None else constants}
         pid = self.nursery.ask({"start": order})["pid"]
         return self._keep(Operator(pid, log, lambda: self.nursery.ask({"poll": pid})["code"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -65,6 +66,32 @@ async def test_when_a_leader_dies_the_other_takes_over_after_the_lease_has_expir
     taken = next(c for c in server.calls("PUT", "/leases/") if c.who == "second")
     assert taken.time - last >= TAKEN * LEASE_SECONDS
     assert len(kubelet.seen) == 1
+
+
+async def test_a_leader_whose_process_dies_is_followed_at_once_though_its_lease_counts_on(server: ApiServer, ward: Ward) -> None:
+    ports = free_ports(2)
+    first, second = await _two(server, ward, settings={"httpPort": ports[1]}, first={"httpPort": ports[0]}, address="127.0.0.1")
+    await until(lambda: _connected(first.pid, ports[0]), "the standby's connection")
+
+    first.kill()
+    await second.says("leading as")
+
+    assert "has ended, which held the Lease" in second.log
+
+
+async def test_a_leader_that_is_paused_is_not_taken_for_dead(server: ApiServer, ward: Ward) -> None:
+    """Its kernel takes connections in its name: the Lease has to end."""
+    ports = free_ports(2)
+    settings = {**BRIEF, "httpPort": ports[1]}
+    first, second = await _two(server, ward, settings=settings, first={"httpPort": ports[0]}, address="127.0.0.1")
+    await until(lambda: _connected(first.pid, ports[0]), "the standby's connection")
+
+    first.send(signal.SIGSTOP)
+    await second.says("leading as")
+    first.send(signal.SIGCONT)
+
+    assert await first.ended() == BEGIN_ANEW
+    assert "has ended, which held the Lease" not in second.log
 
 
 async def test_an_operator_whose_lease_was_taken_ends_with_an_error_and_leaves_the_lease_alone(
@@ -137,19 +164,25 @@ async def test_a_standby_that_waits_for_long_stays_alive(server: ApiServer, ward
         assert answer.status == 200, await answer.text()
 
 
+def _connected(pid: int, port: int) -> bool:
+    """Whether somebody has a connection to this port of a process, as its kernel lists them."""
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
 def _of(server: ApiServer, who: str) -> list[Call]:
     """What an operator wrote, the Lease apart."""
     return [call for call in server.writes() if call.who == who and "/leases" not in call.path]
 
 
 async def _two(
-    server: ApiServer, ward: Ward, *, settings: dict | None = None, first: dict | None = None
+    server: ApiServer, ward: Ward, *, settings: dict | None = None, first: dict | None = None, address: str = ""
 ) -> tuple[Operator, Operator]:
     """A leader named first, and a standby named second that has everything in view."""
     for obj in (a_node(), a_model()):
         server.create(obj)
-    leader = ward.start(server.url, who="first", settings={**(settings or {}), **(first or {})})
+    leader = ward.start(server.url, who="first", settings={**(settings or {}), **(first or {})}, address=address)
     await leader.says("leading as")
-    standby = ward.start(server.url, who="second", settings=settings)
+    standby = ward.start(server.url, who="second", settings=settings, address=address)
     await standby.says("synced")
     return leader, standby

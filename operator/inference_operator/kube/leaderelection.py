@@ -5,8 +5,9 @@ they last saw the Lease change, so that clocks that disagree can't make two lead
 write, since a process that was paused doesn't know of it. It is no fencing by the API server: a request that was on its way may
 still arrive, which is why every action of ours can be done twice.
 
-The Lease is short, so that a dead leader is soon followed. The holder writes into it for how long it counts, and others go by that:
-where renewals take long, a short one would be lost again and again.
+The Lease is short, so that a dead leader is soon followed; at once where its kernel says that it has ended (`holder.py`). The
+holder writes into it for how long it counts, and others go by that: where renewals take long, a short one would be lost again and
+again.
 """
 
 import asyncio
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+from inference_operator.api import names
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError
 from inference_operator.kube import paths
+from inference_operator.kube.holder import Holder, HolderWatch
 from inference_operator.kube.ports import KubeClient
 from inference_operator.runtime.clock import Clock
 
@@ -38,6 +41,8 @@ _ROOM = 8
 _REMEMBERED = 8
 # A look that takes longer is begun anew, on another connection: the API server behind this one may be dead.
 _LOOK_SECONDS = 5.0
+# Where the holder listens. What an operator of an older version leaves there names the holder before it.
+HOLDER_ANNOTATION = f"{names.DOMAIN}/holder"
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -120,8 +125,18 @@ class Lease:
     """One Lease. `acquire` waits for it, `hold` keeps it, `release` gives it back; `leadership` hears of each renewal."""
 
     def __init__(
-        self, kube: KubeClient, clock: Clock, leadership: Leadership, *, namespace: str, name: str, identity: str, seconds: int
+        self,
+        kube: KubeClient,
+        clock: Clock,
+        leadership: Leadership,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        seconds: int,
+        listens: tuple[str, int] | None = None,
     ) -> None:
+        """`listens` is the address where this process does so from before it asks for the Lease until it has given it back."""
         self._kube = kube
         self._clock = clock
         self._leadership = leadership
@@ -130,6 +145,8 @@ class Lease:
         self._name = name
         self._me = identity
         self._least = seconds
+        self._own = Holder(identity, *listens) if listens is not None else None
+        self._watch = HolderWatch()
         self._sight = Sight("", "", LONGEST_SECONDS, clock.monotonic())
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
         # As the API server has it; None where that is not known.
@@ -137,8 +154,11 @@ class Lease:
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""
-        while not await self._try_to_take():  # noqa: ASYNC110 -- the Lease lives in the API server, which rings no bell
-            await asyncio.sleep(self._until_next_look())
+        try:
+            while not await self._try_to_take():
+                await self._watch.wait(self._until_next_look())
+        finally:
+            self._watch.stop()
         log.info("leading as %s", self._me)
 
     async def hold(self) -> None:
@@ -191,11 +211,24 @@ class Lease:
     async def _try_to_take(self) -> bool:
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                free = await self._look()
+                # Asked after the look: whoever takes the Lease in between has it changed, and our write is refused.
+                free = await self._look() or await self._has_ended()
         except TimeoutError:
             log.warning("the Lease can't be read in %g s", _LOOK_SECONDS)
             return False
         return free and await self._write(self._document)
+
+    async def _has_ended(self) -> bool:
+        """Whether the process ended that the API server has as the holder."""
+        if self._document is None:
+            return False
+        holder = self._document["spec"].get("holderIdentity") or ""
+        told = self._document["metadata"].get("annotations", {}).get(HOLDER_ANNOTATION, "")
+        self._watch.follow(Holder.parse(told, holder))
+        if not await self._watch.has_ended():
+            return False
+        log.info("the process of %s has ended, which held the Lease", holder)
+        return True
 
     async def _renew(self) -> bool:
         """Write without a look while nobody else has written; else look first."""
@@ -234,17 +267,14 @@ class Lease:
             "acquireTime": old.get("acquireTime", stamp) if mine else _after(old.get("acquireTime"), stamp),
             "leaseTransitions": old.get("leaseTransitions", 0) + (not mine and bool(seen)),
         }
+        known: dict[str, Any] = seen["metadata"] if seen is not None else {"name": self._name, "namespace": self._namespace}
+        metadata = {**known, "annotations": {**known.get("annotations", {}), HOLDER_ANNOTATION: str(self._own or "")}}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         try:
             if seen is None:
-                body = {
-                    "apiVersion": "coordination.k8s.io/v1",
-                    "kind": "Lease",
-                    "metadata": {"name": self._name, "namespace": self._namespace},
-                    "spec": spec,
-                }
                 self._document = await self._timed(self._kube.create(paths.leases(self._namespace), body))
             else:
-                self._document = await self._timed(self._kube.replace(self._path, {**seen, "spec": spec}))
+                self._document = await self._timed(self._kube.replace(self._path, body))
         except OperatorError as error:
             if not isinstance(error, ConflictError):
                 log.warning("the Lease can't be written: %s", error)
