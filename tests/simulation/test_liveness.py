@@ -103,6 +103,24 @@ def test_a_worker_that_hangs_takes_its_node_from_nobody() -> None:
     assert world.status("new")["phase"] == "Running"
 
 
+def test_a_worker_that_nobody_ever_reached_is_replaced_on_another_node() -> None:
+    """Its kubelet says that it is ready, and the network of its node is broken for new pods."""
+    world = a_service("a", "b")
+    world.node("c", cpu=2, at=5.0)
+    world.silent.add("a")
+    world.run(60.0)
+
+    assert (world.taking("s"), world.created("s")) == ({"b", "c"}, 3)
+
+
+def test_where_no_other_node_has_room_it_stays_and_takes_no_requests() -> None:
+    world = a_service("a", "b")
+    world.silent.add("a")
+    world.run(900.0)
+
+    assert (world.taking("s"), world.created("s")) == ({"b"}, 2)
+
+
 def falls_silent(world: World, name: str) -> None:
     """Each worker of a job answers for some seconds, and never again: one that lies, or that its own work starves."""
     seen = set[str]()

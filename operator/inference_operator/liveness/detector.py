@@ -29,6 +29,8 @@ class Limits:
     node_seconds: float = 0.5
     # The control plane has doubts about the node too.
     doubted_seconds: float = 0.35
+    # One that never answered, while others like it do: no policy keeps the operator from it.
+    unheard_seconds: float = 10.0
     # Connections refused or reset in a row, without an answer between them.
     refusals: int = 2
     # An answer that takes longer takes no suspicion back: the worker or its node is slow.

@@ -49,15 +49,17 @@ class Pinger(Protocol):
 class _Polled:
     """A worker that is polled. Times are listening seconds; `asked` is when the first question that still waits was put."""
 
-    __slots__ = ("answered", "answers", "asked", "pod", "refusals", "renewed", "spoke", "verdict")
+    __slots__ = ("answered", "answers", "asked", "begun", "pod", "refusals", "renewed", "spoke", "verdict")
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, begun: float) -> None:
         self.pod = pod
+        self.begun = begun
         self.asked: float | None = None
         self.renewed = 0.0
         self.refusals = 0
         self.answers = 0
-        # Silence tells nothing of one who never spoke: a policy may keep the operator from workers that all others reach.
+        # Silence tells nothing of one who never spoke, unless others like it do: a policy may keep the operator from workers that
+        # all others reach. Policies select pods by their labels, which are alike for a job's workers of one revision.
         self.answered = False
         # When it last answered in time.
         self.spoke = 0.0
@@ -87,6 +89,8 @@ class Prober:
         self._limits = limits
         self._polled: dict[str, _Polled] = {}
         self._on: dict[str, int] = {}
+        # Those who never answered, though workers like them answer on other nodes.
+        self._unheard: set[str] = set()
         # Who gives cause to look closer: silent beyond one poll, refusing, or suspected.
         self._odd: set[str] = set()
         self._steps = 0
@@ -127,13 +131,23 @@ class Prober:
         for uid, pod in ready.items():
             known = self._polled.get(uid)
             if known is None:
-                self._polled[uid] = _Polled(pod)
+                self._polled[uid] = _Polled(pod, self._listened)
             else:
                 known.pod = pod
         self._displace()
+        self._unheard = self._find_unheard()
         self._on = {}
         for pod in ready.values():
             self._on[pod.node or ""] = self._on.get(pod.node or "", 0) + 1
+
+    def _find_unheard(self) -> set[str]:
+        due = self._listened - self._limits.unheard_seconds
+        mute = {uid: polled for uid, polled in self._polled.items() if not polled.answered and polled.begun <= due}
+        heard: dict[tuple[str, str], set[str | None]] = {}
+        for polled in self._polled.values() if mute else ():
+            if polled.answered and not polled.verdict.suspected:
+                heard.setdefault(_likeness(polled.pod), set()).add(polled.pod.node)
+        return {uid for uid, polled in mute.items() if heard.get(_likeness(polled.pod), set()) - {polled.pod.node}}
 
     def _displace(self) -> None:
         """Find workers whose address a later pod has, of whomever: whatever answers there is not they."""
@@ -198,7 +212,7 @@ class Prober:
         for uid, evidence in found.items():
             polled = self._polled[uid]
             before = polled.verdict
-            seen = _unheard(evidence) if alone else evidence
+            seen = _without_silence(evidence) if alone else evidence
             polled.verdict = weigh(before, seen, nodes.get(polled.pod.node or "", _QUIET), self._listened, self._limits)
             if before.suspected != polled.verdict.suspected:
                 told.append(polled)
@@ -236,7 +250,7 @@ class Prober:
 
     def _evidence(self, polled: _Polled) -> Evidence:
         if not polled.answered:
-            return Evidence()
+            return Evidence(self._listened - polled.begun) if polled.pod.uid in self._unheard else Evidence()
         silent = self._listened - polled.asked if polled.asked is not None else 0.0
         return Evidence(silent, polled.refusals, polled.answers)
 
@@ -266,7 +280,12 @@ class Prober:
         return {name: NodeEvidence(count, silent.get(name, 0), _doubted(known.get(name))) for name, count in self._on.items()}
 
 
-def _unheard(evidence: Evidence) -> Evidence:
+def _likeness(pod: Pod) -> tuple[str, str]:
+    """What workers have in common to which the same policies apply."""
+    return pod.owner_uid, pod.worker.revision if pod.worker is not None else ""
+
+
+def _without_silence(evidence: Evidence) -> Evidence:
     """The evidence of one who can't be expected to be heard: what was refused stays."""
     return Evidence(0.0, evidence.refusals, evidence.answers)
 

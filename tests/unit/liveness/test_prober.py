@@ -209,9 +209,48 @@ def test_only_ready_workers_are_polled_and_those_that_leave_are_suspected_no_mor
 def test_a_worker_that_never_spoke_is_not_suspected() -> None:
     """A network policy that keeps the operator away, or a worker of a version without that port, harms nobody."""
     world = World("a", "a", "b")
-    world.silent, world.refusing = {"w1"}, {"w2"}
+    world.silent, world.refusing = {"w1", "w3"}, {"w2"}
 
-    assert world.run(10.0) == set()
+    assert world.run(60.0) == set()
+    # One on the same node tells nothing of the way there.
+    world.silent = {"w3"}
+    world.refusing = set()
+    world.run(1.0)
+    near = World("a", "a")
+    near.silent = {"w1"}
+    assert near.run(60.0) == set()
+
+
+def test_a_worker_that_never_spoke_is_suspected_where_one_like_it_does_on_another_node() -> None:
+    """The network of a node is broken for new pods: its kubelet says that they are ready, and nobody reaches them."""
+    world = World("a", "b")
+    world.silent = {"w1"}
+    assert world.run(9.0) == set()
+    assert world.run(2.0) == {"w1"}
+    assert (list(world.store.silent), world.store.silent_nodes) == (["w1"], frozenset("a"))
+
+    world.silent = set()
+    assert world.run(2.0) == set()
+
+
+def test_a_worker_of_another_revision_tells_nothing_of_one_that_never_spoke() -> None:
+    world = World("a", "b")
+    pod = next(pod for pod in world.store.pods.values() if pod.uid == "w1")
+    assert pod.worker is not None
+    world.store.put_pod(replace(pod, worker=replace(pod.worker, revision="other labels"), resource_version="2"))
+    world.silent = {"w1"}
+
+    assert world.run(60.0) == set()
+
+
+def test_who_cuts_the_only_worker_off_that_tells_of_others_takes_nobodys_requests() -> None:
+    """While the one that answers is suspected itself, the others are not."""
+    world = World("a", "b")
+    world.silent = {"w1"}
+    world.run(9.0)
+    world.silent = {"w1", "w2"}
+
+    assert world.run(5.0) == {"w2"}
 
 
 def test_who_answers_is_known_and_who_falls_silent_or_goes_is_not() -> None:
