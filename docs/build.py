@@ -93,6 +93,7 @@ After a **final** reason the operator makes no further attempt:
 * An invalid InferenceModel ends no job: the job starts once the model is corrected.
 
 A pod that doesn't start within `startTimeoutSeconds` is a failed attempt of its batch. After `maxAttempts` of them the batch ends.
+A service or a warm pool gets another worker in its place, and goes on trying.
 
 | Type | Reason | Meaning | Cure | Final |
 |---|---|---|---|---|

@@ -110,6 +110,8 @@ class AttemptStatus(Value, frozen=True, kw_only=True):
     pod: str
     # How it stands.
     outcome: str
+    # The node that it was on, or was given.
+    node: str | None = None
     # Why it ended so.
     reason: str | None = None
     # The worker's own words.

@@ -403,7 +403,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     termination_grace_seconds: Annotated[int, msgspec.Meta(ge=0)] = 30
     # A service whose workers are all on one node for this long gets one of them elsewhere, once another node has room. 0: never.
     spread_after_seconds: Annotated[float, msgspec.Meta(ge=0)] = 300.0
-    # A pod that can't start (image, volume, admission) is given up as failed attempt after this time.
+    # A pod that can't start (image, volume, network) is given up after this time: a failed attempt, or a worker that is replaced.
     start_timeout_seconds: _Positive = 600.0
     # A worker that hasn't loaded its model after this time is killed: a failed attempt. Counts in steps of five minutes. A change
     # rolls out all services.

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ from tests.simulation.virtual_time import VirtualClock
 from tests.simulation.warm import Ledger, WarmWorker
 
 BIND_SECONDS = 0.02
+# How often a node that starts no container tries.
+_STUCK_SECONDS = 10.0
 DRAIN_SECONDS = 1.0
 # What a batch in the slack of a service gets of the time that requests leave, and how many of these come each second.
 _OF_THE_REST = 0.66
@@ -80,8 +83,12 @@ class Script:
 class SimulatedCluster:
     """Watches pods and moves them on."""
 
-    def __init__(self, api: SimulatedApi, trace: Trace, scripts: dict[str, Script], ledger: Ledger) -> None:
+    def __init__(
+        self, api: SimulatedApi, trace: Trace, scripts: dict[str, Script], ledger: Ledger, stuck: Container[str] = ()
+    ) -> None:
         self._api = api
+        # Nodes that start no container.
+        self._stuck = stuck
         self._trace = trace
         self._scripts = scripts
         self._clock = VirtualClock()
@@ -153,6 +160,9 @@ class SimulatedCluster:
     def _start(self, at: At, uid: str) -> None:
         raw = self._living(at, uid)
         if raw is None:
+            return
+        if raw["spec"]["nodeName"] in self._stuck:
+            self._later(_STUCK_SECONDS, self._start, at, uid)
             return
         state = {"running": {"startedAt": rfc3339(self._clock.now())}}
         self._status(at, raw, phase="Running", podIP=uid, conditions=[], containerStatuses=self._containers(raw, state))

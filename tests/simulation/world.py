@@ -204,6 +204,8 @@ class World:
         # Whether workers are polled, which takes twenty steps a second, and the nodes and workers that nobody hears.
         self.polled = False
         self.silent: set[str] = set()
+        # Nodes that start no container.
+        self.stuck: set[str] = set()
         self._deleted_models: dict[str, Raw] = {}
         self._plot: list[tuple[float, Callable[[], object]]] = []
         self._told: dict[str, Raw] = {}
@@ -402,7 +404,7 @@ class World:
 
     async def _happen(self, until: float) -> None:
         loop = asyncio.get_running_loop()
-        cluster = self.cluster = SimulatedCluster(self.api, self.trace, self.scripts, self.ledger)
+        cluster = self.cluster = SimulatedCluster(self.api, self.trace, self.scripts, self.ledger, self.stuck)
         for seconds, do in self._plot:
             if seconds <= 0:
                 do()

@@ -230,6 +230,7 @@ class AttemptStatus:
     number: Annotated[int, Field(ge=1, description="Counted from one.")]
     pod: Annotated[ShortText, Field(description="Its worker pod.")]
     outcome: Annotated[AttemptOutcome, Field(description="How it stands.")]
+    node: Annotated[ShortText | None, Field(description="The node that it was on, or was given.")] = None
     reason: Annotated[str | None, Field(max_length=128, description="Why it ended so.")] = None
     message: Annotated[Message | None, Field(description="The worker's own words.")] = None
     end_time: Annotated[Instant | None, Field(description="When it ended.")] = None

@@ -247,7 +247,7 @@ def _placing(
         status,
         queue=None,
         attempts=number,
-        last_attempt=AttemptStatus(number=number, pod=placement.pod, outcome=AttemptOutcome.RUNNING),
+        last_attempt=AttemptStatus(number=number, pod=placement.pod, outcome=AttemptOutcome.RUNNING, node=placement.node),
         placement=placement,
         start_time=started,
         deadline=deadline_status(resolved.spec.deadline, estimated=estimated, completed=None, before=None, now=now),

@@ -20,6 +20,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
 from inference_operator.workers.attempts import Attempts
+from inference_operator.workers.options import planned_node
 from inference_operator.workers.pace import expected_end
 from inference_protocol.messages import Progress
 
@@ -91,6 +92,7 @@ def with_stopped_attempt(
         reason=reason.value,
         message=message[:4096],
         end_time=now.replace(microsecond=0),
+        node=planned_node(attempt.pod),
     )
     meters = observed.meters.get(attempt.pod.uid, {})
     return replace(status, last_attempt=ended, energy=energy_status(attempt, meters, status.energy, status.progress, settings, now))
@@ -102,8 +104,9 @@ def _attempt(observed: Observed, state: Attempts) -> AttemptStatus | None:
     before = observed.job.status.last_attempt
     kept = before if before is not None and before.number == state.number else None
     pod = state.newest.pod.key.name if state.newest is not None else kept.pod if kept is not None else "unknown"
+    node = planned_node(state.newest.pod) if state.newest is not None else kept.node if kept is not None else None
     if state.ending is None:
-        return AttemptStatus(number=state.number, pod=pod, outcome=AttemptOutcome.RUNNING)
+        return AttemptStatus(number=state.number, pod=pod, outcome=AttemptOutcome.RUNNING, node=node)
     if kept is not None and kept.outcome is not AttemptOutcome.RUNNING:
         return kept
     return AttemptStatus(
@@ -113,6 +116,7 @@ def _attempt(observed: Observed, state: Attempts) -> AttemptStatus | None:
         reason=state.ending.reason.value,
         message=state.ending.message[:4096],
         end_time=state.ended.replace(microsecond=0) if state.ended is not None else None,
+        node=node,
     )
 
 

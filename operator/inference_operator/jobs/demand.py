@@ -3,8 +3,10 @@
 from dataclasses import replace
 from datetime import datetime
 
+from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
+from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.jobs.replicas import Replicas
 from inference_operator.scheduling.estimate import key_of
 from inference_operator.scheduling.slack_types import SlackTask
@@ -33,9 +35,10 @@ def batch_request(
     """Return the worker that a batch wants placed now; None when it wants none."""
     if _held_up(observed, resolved, settings, now) or not _wants_attempt(observed, resolved, tried, settings, now):
         return None
+    failed_on = _failed_on(observed, tried)
     if resolved.spec.queue_name is not None:
         # Its quota is of a worker of its own: what others have made is not counted to it.
-        return _request(resolved, settings, 1, now=now)
+        return _request(resolved, settings, 1, failed_on=failed_on, now=now)
     return _request(
         resolved,
         settings,
@@ -44,6 +47,7 @@ def batch_request(
         # Whatever an attempt failed of, company does not make the next one better.
         colocated=colocated_model_of(resolved, settings) if not tried.failed else None,
         slack=slack_task(resolved, tried.failed, settings),
+        failed_on=failed_on,
         now=now,
     )
 
@@ -61,9 +65,36 @@ def service_request(
     # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.
     was_ready = observed.job.status.ready_time is not None
     wanted = _request(
-        resolved, settings, ours.missing or 1, was_ready=was_ready, holds=True, beside=nodes_of(ours.current), now=now
+        resolved,
+        settings,
+        ours.missing or 1,
+        was_ready=was_ready,
+        holds=True,
+        beside=nodes_of(ours.current),
+        failed_on=_workers_failed_on(observed, ours),
+        now=now,
     )
     return _spreading(wanted, ours) if spreads else wanted
+
+
+def _failed_on(observed: Observed, tried: Attempts) -> tuple[str, ...]:
+    """The node where the last attempt failed, could not start or was lost."""
+    ending, told = tried.ending, observed.job.status.last_attempt
+    if ending is None or not (ending.outcome is AttemptOutcome.FAILED or ending.reason is Reason.WORKER_LOST):
+        return ()
+    if tried.newest is not None:
+        return nodes_of((tried.newest.pod,))
+    return (told.node,) if told is not None and told.number == tried.number and told.node is not None else ()
+
+
+def _workers_failed_on(observed: Observed, ours: Replicas) -> tuple[str, ...]:
+    """The nodes where a service's workers are silent, failed or could not start, until a later one has answered for long enough."""
+    told = observed.job.status.last_attempt
+    newest = max((pod.number for pod in ours.current), default=0)
+    fresh = told is not None and (observed.job.status.failed_attempts > 0 or told.number > newest)
+    before = (told.node,) if fresh and told is not None and told.node is not None else ()
+    silent = [pod for pod in ours.stale if pod.uid in ours.silent]
+    return tuple(sorted({*before, *nodes_of((*silent, *ours.failed, *(pod for pod, _ in ours.given_up)))}))
 
 
 def _spreading(wanted: PlacementRequest, ours: Replicas) -> PlacementRequest:
@@ -88,6 +119,7 @@ def _request(
     colocated: ColocatedModel | None = None,
     slack: SlackTask | None = None,
     beside: tuple[str, ...] = (),
+    failed_on: tuple[str, ...] = (),
     now: datetime,
 ) -> PlacementRequest:
     job, spec = resolved.job, resolved.spec
@@ -106,6 +138,7 @@ def _request(
         colocated=colocated,
         slack=slack,
         beside=beside,
+        failed_on=failed_on,
         grows=growing(job, [option.accelerator for option in resolved.options], settings, now),
     )
 

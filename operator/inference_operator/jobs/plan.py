@@ -81,8 +81,9 @@ def _outcome(
             return Outcome(silent=True) if undecided else plan_batch(observed, state, decision, settings, now)
         case ServiceState():
             outcome = plan_serve(observed, state, decision, settings, tokens, now)
-            # What needs no place is done without waiting for one: workers that go, the Service, and its end.
-            undecided = decision is None and state.request is not None and not outcome.ended
+            # What needs no place is done without waiting for one: workers that go, the Service, and its end. A worker that is
+            # given up is told by the look that deletes it.
+            undecided = decision is None and state.request is not None and not outcome.ended and not state.replicas.given_up
             return replace(outcome, silent=True) if undecided else outcome
 
 

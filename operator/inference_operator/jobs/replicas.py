@@ -67,9 +67,9 @@ class Replicas:
     lending: frozenset[Key] = frozenset()
     # When one of its workers may get a successor on another node, because all that are wanted answer on one; None where they don't.
     spreads: datetime | None = None
-    # When such a successor that doesn't answer gives its place back, and how it ended once that is so.
+    # When the next worker that comes to nothing gives its place back, and those that do so now, with how they end.
     gives_up: datetime | None = None
-    given_up: Ending | None = None
+    given_up: tuple[tuple[Pod, Ending], ...] = ()
 
     @property
     def ready(self) -> tuple[Pod, ...]:
@@ -130,8 +130,7 @@ class Replicas:
         """
         keep_stale = max(0, self.wanted - len(self.answering))
         ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.uid in self.silent, pod.number))
-        spreading = self.spreading if self.given_up is None else None
-        return (*ranked[keep_stale:], *(pod for pod in self._over if pod is not spreading))
+        return (*ranked[keep_stale:], *(pod for pod in self._over if pod is not self.spreading))
 
     @property
     def spreading(self) -> Pod | None:
@@ -214,7 +213,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         spreads=_spreads(current, told, settings) if len(current) == wanted and not stale and not fault else None,
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
-    return _giving_up(found, settings, now) if found.spreading is not None else found
+    return _giving_up(found, settings, now)
 
 
 def _moves(pod: Pod, wanted: int) -> datetime:
@@ -244,12 +243,28 @@ def _are_together(current: tuple[Pod, ...], before: float = inf) -> bool:
 
 
 def _giving_up(found: Replicas, settings: Settings, now: datetime) -> Replicas:
-    """The same with when the one that spreads the service is given up, so that nobody waits for its place for ever."""
-    pod = found.spreading
-    assert pod is not None
-    seconds = settings.start_timeout_seconds + (settings.load_timeout_seconds if pod.started is not None else 0.0)
-    due = shift(pod.created or now, seconds)
-    return replace(found, gives_up=due, given_up=not_answering(pod, seconds) if due <= now else None)
+    """The same without the workers that can't start, and without one that was to spread the service and comes to nothing."""
+    due = {pod.uid: at for pod in found.current if (at := _gives_up(pod, found, settings)) is not None}
+    over = [pod for pod in found.current if pod.uid in due and due[pod.uid] <= now]
+    left = min((at for at in due.values() if at > now), default=None)
+    if not over:
+        return replace(found, gives_up=left)
+    given_up = tuple((pod, not_answering(pod, (due[pod.uid] - (pod.created or now)).total_seconds())) for pod in over)
+    # One too many, which was to spread the service, is missed by nobody.
+    missed = sum(pod not in found.superfluous and pod is not found.spreading for pod in over)
+    current = tuple(pod for pod in found.current if pod not in over)
+    return replace(found, current=current, gives_up=left, given_up=given_up, untold=found.untold + missed, spreads=None)
+
+
+def _gives_up(pod: Pod, found: Replicas, settings: Settings) -> datetime | None:
+    """When a worker that does not answer is given up; None for one that may load for longer, until its startup probe ends it."""
+    if is_running(pod):
+        return None
+    if pod.started is None:
+        return shift(pod.created or EARLIEST, settings.start_timeout_seconds)
+    if pod is not found.spreading:
+        return None
+    return shift(pod.created or EARLIEST, settings.start_timeout_seconds + settings.load_timeout_seconds)
 
 
 def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datetime | None:

@@ -48,6 +48,7 @@ from inference_operator.workers.attempts import ended_at
 from inference_operator.workers.budget import plan_budget
 from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up, told
 from inference_operator.workers.identity import awaited_secrets
+from inference_operator.workers.options import planned_node
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.service import endpoint, service_manifest
@@ -156,6 +157,7 @@ def _actions(
             number = state.next_number + offset
             made = create_worker(resolved, given, why, number=number, settings=settings, now=now, digest_of=tokens.digest)
             actions.append(made)
+    actions.extend(DeletePod(pod.key, pod.uid, ending.message) for pod, ending in state.given_up)
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
     if state.may_make_room and (who := lacks_room(observed, service, decision, settings, now)) is not None:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
@@ -313,10 +315,13 @@ def _deadline(
 
 def _last_failure(state: Replicas, before: AttemptStatus | None, now: datetime) -> AttemptStatus | None:
     """The newest worker that failed, or was given up."""
-    given_up = state.given_up is not None
-    newest = state.spreading if given_up else state.failed[-1] if state.failed else None
-    ending = state.given_up or state.fault
-    if newest is None or ending is None or (before is not None and before.number >= newest.number):
+    over = [(pod, ending, now) for pod, ending in state.given_up]
+    if state.failed and state.fault is not None:
+        over.append((state.failed[-1], state.fault, ended_at(state.failed[-1], now)))
+    if not over:
+        return before
+    newest, ending, end = max(over, key=lambda one: one[0].number)
+    if before is not None and before.number >= newest.number:
         return before
     return AttemptStatus(
         number=newest.number,
@@ -324,7 +329,8 @@ def _last_failure(state: Replicas, before: AttemptStatus | None, now: datetime) 
         outcome=ending.outcome,
         reason=ending.reason.value,
         message=ending.message[:4096],
-        end_time=(now if given_up else ended_at(newest, now)).replace(microsecond=0),
+        end_time=end.replace(microsecond=0),
+        node=planned_node(newest),
     )
 
 

@@ -147,6 +147,8 @@ def _why_not(option: Option, info: NodeInfo, chosen: Chosen, weights: CostWeight
         usage = info.usage
         if usage.unmanaged_usage and usage.resource in option.requirements.wants:
             return f"has {usage.unmanaged_usage:g} {usage.resource} in use outside Kubernetes"
+        if info.node.name in chosen.request.failed_on:
+            return "the last worker failed there"
         if info.node.name in chosen.request.beside:
             return "has a worker of this service already"
         return "costs the same, and is no emptier than the chosen node"

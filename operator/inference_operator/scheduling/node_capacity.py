@@ -109,8 +109,13 @@ class NodeCapacity:
             heapq.heappush(heap, entry)
         return found
 
-    def apart(self, requirements: PodRequirements, beside: Sequence[str], avoid: Collection[str] = ()) -> NodeInfo | None:
-        """The fit node with room and the fewest others in its zone, then on itself; the roomiest among equals."""
+    def apart(
+        self, requirements: PodRequirements, beside: Sequence[str], avoid: Collection[str] = (), failed_on: Collection[str] = ()
+    ) -> NodeInfo | None:
+        """The fit node with room and the fewest others in its zone, then on itself; the roomiest among equals.
+
+        One of `failed_on` only where no other has room.
+        """
         nodes = Counter(beside)
         zones = Counter(_zone(self.infos[name].node) for name in beside if name in self.infos)
         fit = self._look(requirements).fit
@@ -120,9 +125,10 @@ class NodeCapacity:
             if shortage(requirements.amounts, node_info.free) is None and node_info.node.name not in avoid
         )
 
-        def rank(node_info: NodeInfo) -> tuple[int, int, float, float, str]:
+        def rank(node_info: NodeInfo) -> tuple[bool, int, int, float, float, str]:
             node = node_info.node
-            return zones[_zone(node)], nodes[node.name], node_info.pressure(requirements), node_info.usage.busy, node.name
+            others = zones[_zone(node)], nodes[node.name]
+            return node.name in failed_on, *others, node_info.pressure(requirements), node_info.usage.busy, node.name
 
         return min(open_, key=rank, default=None)
 

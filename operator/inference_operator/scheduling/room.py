@@ -94,16 +94,22 @@ class Room:
         *,
         caps: Sequence[Cap] = (),
         avoid: Sequence[str] = (),
+        failed_on: Sequence[str] = (),
     ) -> NodeInfo | None:
         """A node for work that takes so long, taken off the node capacity, on which nobody else's reservation is in its way.
 
-        `beside` are the nodes of workers that it should stay away from, `avoid` those that it does not go to. It counts against
-        `caps`, any of which may be in its way.
+        `beside` are the nodes of workers that it should stay away from, `failed_on` those that it should take last, `avoid` those
+        that it does not go to. It counts against `caps`, any of which may be in its way.
         """
         if requirements in self._exhausted or (caps and in_the_way(caps) is not None):
             return None
         barred = [*avoid, *[name for name, kept in self._reserved.items() if not kept.admits(requirements, seconds, rank)]]
-        node_info = self._capacity.apart(requirements, beside, barred) if beside else self._capacity.roomiest(requirements, barred)
+        choosy = beside or failed_on
+        node_info = (
+            self._capacity.apart(requirements, beside, barred, failed_on)
+            if choosy
+            else self._capacity.roomiest(requirements, barred)
+        )
         if node_info is None:
             if not barred:
                 self._exhausted.add(requirements)

@@ -261,7 +261,7 @@ class _Pass:
     ) -> Assignment | None:
         option = request.options[candidate.number]
         seconds = inf if request.holds else candidate.seconds
-        node_info = self._room.take(option.requirements, seconds, rank, beside, caps=candidate.caps)
+        node_info = self._room.take(option.requirements, seconds, rank, beside, caps=candidate.caps, failed_on=request.failed_on)
         if node_info is None:
             return None
         chosen = explanation.Chosen(request, option, node_info, unit.delay_weight)

@@ -16,7 +16,9 @@ def spread(request: PlacementRequest, room: Room, caps: Caps, weights: CostWeigh
         if room.is_full(option.requirements):
             continue
         counted = caps.of(request.key.key.namespace, option.accelerator)
-        node_info = room.take(option.requirements, inf, rank, request.beside, caps=counted, avoid=request.beside)
+        node_info = room.take(
+            option.requirements, inf, rank, request.beside, caps=counted, avoid=request.beside, failed_on=request.failed_on
+        )
         if node_info is not None:
             return Chosen(request, option, node_info, 1.0)
     return None

@@ -99,6 +99,8 @@ class PlacementRequest:
     slack: SlackTask | None = None
     # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
     beside: tuple[str, ...] = ()
+    # The nodes where workers before it failed or could not start: the next one goes elsewhere if it can.
+    failed_on: tuple[str, ...] = ()
     # It has all its workers, on one node. What it wants is another node's room that nobody else wants, or nothing.
     spreads: bool = False
     # The classes of which it may ask for new nodes now.

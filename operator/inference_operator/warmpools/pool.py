@@ -41,7 +41,7 @@ def pool_placement_request(
 ) -> PlacementRequest | None:
     """The workers that a pool wants placed now. They are as urgent as the most urgent job that waits for them."""
     pool = state.pool
-    if pool is None or not state.missing or (state.retry is not None and state.retry > now):
+    if pool is None or not _wants_workers(state, now):
         return None
     return PlacementRequest(
         key=pool_request(observed.model.key),
@@ -53,7 +53,17 @@ def pool_placement_request(
         priority=demand.priority,
         holds=True,
         beside=nodes_of(state.current),
+        failed_on=nodes_of((*state.failed, *(pod for pod in observed.pods if _never_started(pod, state)))),
     )
+
+
+def _wants_workers(state: PoolState, now: datetime) -> bool:
+    return state.missing > 0 and (state.retry is None or state.retry <= now)
+
+
+def _never_started(pod: Pod, state: PoolState) -> bool:
+    """Whether it is given up, or was and is not gone yet."""
+    return (pod.deleting and pod.started is None) or any(pod is one for one, _ in state.given_up)
 
 
 def _options(pool: Pool, observed: PoolObserved, settings: Settings) -> tuple[Option, ...]:
@@ -80,6 +90,9 @@ def plan_pool(
     over = _over(observed, pool, state) if pool is not None else frozenset()
     gone = [(p, cause) for p in (*state.stale, *state.current) if (cause := _why_let_go(p, observed, state, over)) is not None]
     actions.extend(DeletePod(p.key, p.uid, cause) for p, cause in gone)
+    if decision is not None or not _wants_workers(state, now):
+        # Nothing but the pod tells the scheduler where its successor should not go.
+        actions.extend(DeletePod(p.key, p.uid, ending.message) for p, ending in state.given_up)
     # The newest that failed keeps the last words, and the first tells with it how many did; others only fill the list.
     pausing = state.retry is not None and state.retry > now
     kept = tuple(
@@ -139,7 +152,7 @@ def _recheck(observed: PoolObserved, state: PoolState, now: datetime) -> datetim
 
     The end of a task is no event of its pool, so one that is over its minimum is looked at while all are busy too.
     """
-    times = [at for at in (state.retry, state.settles) if at is not None and at > now]
+    times = [at for at in (state.retry, state.settles, state.gives_up) if at is not None and at > now]
     pool = state.pool
     if pool is not None and len(state.current) > pool.spec.min:
         waits = [_still_to_wait(p, observed, pool.spec.idle_seconds) for p in state.current]

@@ -20,6 +20,7 @@ from inference_operator.workers.attempts import (
     ended_at,
     ending_of,
     holds_back,
+    not_started,
     settles,
 )
 from inference_operator.workers.creation import told
@@ -53,6 +54,9 @@ class PoolState:
     fault: Fault | None
     retry: datetime | None
     settles: datetime | None = None
+    # When the next worker that can't start gives its place back, and those that do so now, with how they end.
+    gives_up: datetime | None = None
+    given_up: tuple[tuple[Pod, Ending], ...] = ()
 
     @property
     def ready(self) -> int:
@@ -70,15 +74,33 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     resolved = resolve_pool(observed.model, settings)
     refusal, pool = (resolved, None) if isinstance(resolved, Refusal) else (None, resolved)
     live = observed.live
-    current = tuple(p for p in live if pool is not None and p.worker is not None and pool.revisions.make(p.worker))
+    ours = tuple(p for p in live if pool is not None and p.worker is not None and pool.revisions.make(p.worker))
+    given_up = tuple(
+        (p, end) for p in ours if (end := not_started(own_attempt(p), now, settings.start_timeout_seconds)) is not None
+    )
+    current = tuple(p for p in ours if all(p is not one for one, _ in given_up))
+    starting = [shift(p.created, settings.start_timeout_seconds) for p in current if p.started is None and p.created is not None]
     ended = tuple(sorted((p for p in observed.pods if p.over and not p.deleting), key=lambda p: p.number))
     busy = demand.count + sum(observed.tasks.values())
     wanted = min(max(pool.spec.min, busy), most_workers(pool.spec)) if pool is not None else 0
-    stale = tuple(p for p in live if p not in current)
+    stale = tuple(p for p in live if p not in ours)
     failed = _failed(ended, pool) if pool is not None else ()
     settled = settles(current, after=max((p.number for p in failed), default=0))
     failed = failed if settled is None or settled > now else ()
-    state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None, settled if failed else None)
+    state = PoolState(
+        pool,
+        refusal,
+        wanted,
+        current,
+        stale,
+        ended,
+        failed,
+        None,
+        None,
+        settled if failed else None,
+        gives_up=min(starting, default=None),
+        given_up=given_up,
+    )
     if pool is None or not (faults := [*_failure(failed, current, settings, now), *_create_failure(observed, settings)]):
         return state
     retry, fault = max(faults)

@@ -80,7 +80,7 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)
     found = ending_of(newest, revision, lost=newest.pod.uid in observed.lost)
-    found = found or _not_started(newest, now, start_timeout_seconds)
+    found = found or not_started(newest, now, start_timeout_seconds)
     if found is None:
         return Attempts(number, status.failed_attempts, newest, None, None)
     judged = judge(observed.job, found, newest.report, now)
@@ -90,8 +90,8 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     return Attempts(number, failed, newest, judged.ending, ended, outdated, takes_over=judged.takes_over)
 
 
-def _not_started(attempt: Attempt, now: datetime, timeout_seconds: float) -> Ending | None:
-    """A pod whose container has not started in time is a failed attempt, whatever keeps it."""
+def not_started(attempt: Attempt, now: datetime, timeout_seconds: float) -> Ending | None:
+    """How one ends whose container has not started in time, whatever keeps it; None for all others."""
     if attempt.started is not None or attempt.created is None or (now - attempt.created).total_seconds() < timeout_seconds:
         return None
     return not_answering(attempt.pod, timeout_seconds)

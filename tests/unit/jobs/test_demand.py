@@ -16,7 +16,7 @@ from inference_operator.api.quantity import parse_quantity
 from inference_operator.api.resources import Resources
 from inference_operator.api.template import Toleration
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, PodPhase
+from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
 from inference_operator.state.observed import Observed
 from inference_operator.state.request import job_request
 from inference_operator.workers.creation import create_retry_time
@@ -286,3 +286,49 @@ def test_a_changed_input_has_all_its_items_left() -> None:
     )
 
     assert left(a_job(items=500, generation=2, status=status)) == 500
+
+
+# Where not.
+
+
+def asked_after(told: AttemptStatus | None, *pods: Pod, failed: int = 1) -> tuple[str, ...]:
+    job = a_job(status=InferenceJobStatus(attempts=1, failed_attempts=failed, last_attempt=told))
+    asked = wanted(observed(job, *pods))
+    assert asked is not None
+    return asked.failed_on
+
+
+def an_end(outcome: AttemptOutcome, reason: str = "Internal", *, number: int = 1) -> AttemptStatus:
+    return AttemptStatus(number=number, pod="p", outcome=outcome, reason=reason, end_time=in_seconds(-60), node="node-2")
+
+
+def test_a_batch_goes_last_to_the_node_where_its_last_attempt_failed_or_was_lost() -> None:
+    job = a_job()
+    turned_away = a_pod(job, phase=FAILED, problem=PodProblem("OutOfcpu", "no"), node="node-3", ended_ago=60)
+
+    assert asked_after(an_end(AttemptOutcome.FAILED)) == ("node-2",)
+    assert asked_after(an_end(AttemptOutcome.DISRUPTED, "WorkerLost")) == ("node-2",)
+    assert asked_after(None, turned_away, failed=0) == ("node-3",)
+    # To make room for others, or to be told to stop, is no fault of a node.
+    assert asked_after(an_end(AttemptOutcome.DISRUPTED, "Preempted")) == ()
+    assert asked_after(an_end(AttemptOutcome.DISRUPTED, "Terminated")) == ()
+
+
+def test_a_service_goes_last_to_the_node_where_a_worker_failed_until_a_later_one_has_answered_for_long() -> None:
+    def asked(failed: int, *numbers: int) -> tuple[str, ...]:
+        status = InferenceJobStatus(attempts=9, failed_attempts=failed, last_attempt=an_end(AttemptOutcome.FAILED, number=2))
+        job = a_job(serve=True, replicas=3, status=status)
+        found = wanted(observed(job, *(a_pod(job, number, created_ago=1e6) for number in numbers)))
+        assert found is not None
+        return found.failed_on
+
+    assert asked(1, 1) == asked(1, 1, 3) == asked(0, 1) == ("node-2",)
+    assert asked(0, 1, 3) == ()
+
+
+def test_a_service_goes_last_to_the_node_where_a_worker_is_given_up() -> None:
+    job = a_job(serve=True, replicas=2)
+    stuck = a_pod(job, 2, phase=PodPhase.PENDING, node="node-2", created_ago=SETTINGS.start_timeout_seconds)
+    asked = wanted(observed(job, a_pod(job), stuck))
+
+    assert asked is not None and (asked.workers, asked.beside, asked.failed_on) == (1, ("node-1",), ("node-2",))

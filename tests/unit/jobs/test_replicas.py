@@ -468,8 +468,36 @@ def test_one_that_spreads_the_service_is_given_up_when_it_has_not_started_or_loa
     seen = observed(job, a_pod(job, 1), a_pod(job, 2), new)
     state = replicas(seen, resolved_of(seen), SETTINGS, now)
 
-    assert state.gives_up == now + timedelta(seconds=left or 0)
-    assert (numbers(state.superfluous), state.given_up is None) == (([3], False) if left is None else ([], True))
+    assert state.gives_up == (now + timedelta(seconds=left) if left is not None else None)
+    assert numbers(tuple(pod for pod, _ in state.given_up)) == ([3] if left is None else [])
+    # Nobody misses it.
+    assert (state.superfluous, state.untold, state.missing) == ((), 0, 0)
+
+
+def test_a_worker_that_is_missed_and_does_not_start_is_given_up_and_counts_as_failed() -> None:
+    job = a_service(2)
+    stuck = a_pod(job, 2, phase=PodPhase.PENDING, problem=PodProblem("ErrImagePull", "no such image"), created_ago=600.0)
+    state = sorted_out(job, a_pod(job, 1, created_ago=900.0), stuck)
+
+    assert [(pod, ending.outcome) for pod, ending in state.given_up] == [(stuck, AttemptOutcome.FAILED)]
+    assert "could not start within 600 s" in state.given_up[0][1].message and "no such image" in state.given_up[0][1].message
+    assert (state.missing, state.untold, state.superfluous, state.fault) == (1, 1, (), None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"created_ago": 599.0, "phase": PodPhase.PENDING},
+        {"created_ago": 1e6, "ready": False},
+        {"created_ago": 1e6, "phase": PodPhase.PENDING, "deleting": True},
+        {"created_ago": 1e6, "phase": PodPhase.PENDING, "revision": "old"},
+    ],
+    ids=["it may still start", "it loads", "it goes already", "it is old"],
+)
+def test_a_worker_is_not_given_up_where(changes: dict[str, Any]) -> None:
+    job = a_service(1)
+
+    assert sorted_out(job, a_pod(job, 1, **changes)).given_up == ()
 
 
 def test_one_that_fails_beside_younger_workers_is_counted() -> None:

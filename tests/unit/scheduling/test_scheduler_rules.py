@@ -302,6 +302,24 @@ def test_batches_fill_the_roomiest_node_whatever_else_runs_there() -> None:
     assert given(replace(a_request("b"), beside=("a-1",)), *nodes) == ["a-1"]
 
 
+def test_work_goes_to_the_node_where_it_failed_only_if_no_other_has_room() -> None:
+    nodes = [zoned("a-1", "a", cpu="64"), zoned("a-2", "a"), zoned("b-1", "b")]
+    batch = replace(a_request("b"), failed_on=("a-1",))
+
+    assert given(batch, *nodes) == ["a-2"]
+    assert given(replace(batch, failed_on=("a-1", "a-2")), *nodes) == ["b-1"]
+    assert given(batch, nodes[0], zoned("a-2", "a", cpu="0")) == ["a-1"]
+    # A node with another worker is better than one where workers fail; its zone is as good as any other.
+    assert given(replace(SERVED, beside=("b-1",), failed_on=("a-1", "a-2")), *nodes) == ["b-1"]
+    assert given(replace(SERVED, beside=("b-1",), failed_on=("a-1",)), *nodes) == ["a-2"]
+
+
+def test_the_node_where_it_failed_is_told_with_the_places_not_taken() -> None:
+    decision = only(replace(a_request("b"), failed_on=("a",)), a_node("a", cpu="64"), a_node("b"))
+
+    assert [(one.node, one.reason) for one in decision.explained[0][1].alternatives] == [("a", "the last worker failed there")]
+
+
 # How nodes are used besides.
 
 

@@ -331,7 +331,7 @@ def test_a_pool_that_tries_by_itself_keeps_jobs_away_until_a_worker_answers() ->
     model = a_pooled_model(min=1, told=a_pool_status(1, fault="WorkerFailed: it broke"))
     starts = a_view(model, *failed(model, 1), a_worker(model, 2, phase=PENDING))
 
-    assert "WriteModelStatus" not in kinds(decide_pool(starts, now=in_seconds(900)))
+    assert "WriteModelStatus" not in kinds(decide_pool(starts, now=in_seconds(500)))
 
 
 @pytest.mark.parametrize("least", [0, 1])
@@ -575,8 +575,21 @@ def test_a_worker_that_starts_takes_tasks_when_it_has_started() -> None:
     assert 0 < warm_worker.wait < SETTINGS.assumed_load_seconds
 
 
+def test_a_worker_that_does_not_start_in_time_is_followed_elsewhere() -> None:
+    model = a_pooled_model(min=1)
+    stuck = a_worker(model, 1, phase=PENDING, created_ago=SETTINGS.start_timeout_seconds)
+    seen = a_view(model, stuck)
+    request = pool_placement_request(seen, pool_state(seen, PoolDemand(), SETTINGS, NOW), PoolDemand(), SETTINGS, NOW)
+    young = decide_pool(a_view(model, a_worker(model, 1, phase=PENDING, created_ago=1)))
+
+    assert request is not None and (request.failed_on, request.beside) == (("node-1",), ())
+    assert (made(decide_pool(seen)), gone(decide_pool(seen))) == ([2], {1})
+    assert (made(young), gone(young)) == ([], set())
+    assert young.recheck == in_seconds(SETTINGS.start_timeout_seconds - 1).replace(microsecond=0)
+
+
 def test_one_that_takes_longer_than_thought_is_still_awaited() -> None:
-    (warm_worker,) = places(a_view(MODEL, a_worker(MODEL, phase=PENDING, created_ago=1e6)))
+    (warm_worker,) = places(a_view(MODEL, a_worker(MODEL, ready=False, created_ago=1e6)))
 
     assert warm_worker.wait > 0
 
