@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.cluster import Script
 from tests.simulation.world import World
 
 CPU = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
@@ -55,6 +56,16 @@ def test_workers_of_a_pool_that_do_not_start_are_followed_elsewhere() -> None:
     world.run(1000.0)
 
     assert len(world.answering("pool-m")) == 2
+
+
+def test_the_successor_of_a_worker_that_failed_by_itself_does_not_crowd_the_others() -> None:
+    """It avoided the node of the crash, so both workers were on one, whose death would have ended them all."""
+    world = two_nodes(stuck="none")
+    world.scripts["s"] = Script(outcomes=("Succeeded", "WorkerFailed", "Succeeded"), work=10.0)
+    world.job("s", batch=False, replicas=2, resources=CPU)
+    world.run(100.0)
+
+    assert (world.created("s"), world.taking("s")) == (3, {"a", "b"})
 
 
 def test_one_that_starts_after_all_is_kept() -> None:

@@ -24,9 +24,12 @@ from inference_operator.workers.options import nodes_of, planned_node
 from inference_operator.workers.pace import expected_end
 from inference_operator.workers.placeholder import growing
 from inference_operator.workers.resolve import ResolvedJob
+from inference_protocol.reasons import WorkerReason
 
 # From the signal to the free place, beside the batch that is finished first: a commit, and the kubelet's part.
 _STOPPING_SECONDS = 2.0
+# What workers say of their ends themselves.
+_WORKERS_OWN = frozenset(reason.value for reason in WorkerReason)
 
 
 def batch_request(
@@ -88,13 +91,17 @@ def _failed_on(observed: Observed, tried: Attempts) -> tuple[str, ...]:
 
 
 def _workers_failed_on(observed: Observed, ours: Replicas) -> tuple[str, ...]:
-    """The nodes where a service's workers are silent, failed or could not start, until a later one has answered for long enough."""
+    """The nodes where a service's workers are silent or could not start, until a later one has answered for long enough.
+
+    One that failed by itself says little of its node, and its successor is better off there than beside the others.
+    """
     told = observed.job.status.last_attempt
     newest = max((pod.number for pod in ours.current), default=0)
     fresh = told is not None and (observed.job.status.failed_attempts > 0 or told.number > newest)
-    before = (told.node,) if fresh and told is not None and told.node is not None else ()
+    before = (told.node,) if fresh and told is not None and told.node is not None and told.reason not in _WORKERS_OWN else ()
     silent = [pod for pod in ours.stale if pod.uid in ours.silent]
-    return tuple(sorted({*before, *nodes_of((*silent, *ours.failed, *(pod for pod, _ in ours.given_up)))}))
+    turned_away = [pod for pod in ours.failed if pod.started is None]
+    return tuple(sorted({*before, *nodes_of((*silent, *turned_away, *(pod for pod, _ in ours.given_up)))}))
 
 
 def _spreading(wanted: PlacementRequest, ours: Replicas) -> PlacementRequest:

@@ -53,7 +53,7 @@ def pool_placement_request(
         priority=demand.priority,
         holds=True,
         beside=nodes_of(state.current),
-        failed_on=nodes_of((*state.failed, *(pod for pod in observed.pods if _never_started(pod, state)))),
+        failed_on=nodes_of(pod for pod in observed.pods if _never_started(pod, state)),
     )
 
 
@@ -62,8 +62,9 @@ def _wants_workers(state: PoolState, now: datetime) -> bool:
 
 
 def _never_started(pod: Pod, state: PoolState) -> bool:
-    """Whether it is given up, or was and is not gone yet."""
-    return (pod.deleting and pod.started is None) or any(pod is one for one, _ in state.given_up)
+    """Whether it is given up, or was and is not gone yet, or was turned away by its node."""
+    ended = pod.deleting or any(pod is one for one in state.failed)
+    return (ended and pod.started is None) or any(pod is one for one, _ in state.given_up)
 
 
 def _options(pool: Pool, observed: PoolObserved, settings: Settings) -> tuple[Option, ...]:

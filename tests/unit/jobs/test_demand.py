@@ -298,7 +298,7 @@ def asked_after(told: AttemptStatus | None, *pods: Pod, failed: int = 1) -> tupl
     return asked.failed_on
 
 
-def an_end(outcome: AttemptOutcome, reason: str = "Internal", *, number: int = 1) -> AttemptStatus:
+def an_end(outcome: AttemptOutcome, reason: str = "WorkerFailed", *, number: int = 1) -> AttemptStatus:
     return AttemptStatus(number=number, pod="p", outcome=outcome, reason=reason, end_time=in_seconds(-60), node="node-2")
 
 
@@ -314,9 +314,10 @@ def test_a_batch_goes_last_to_the_node_where_its_last_attempt_failed_or_was_lost
     assert asked_after(an_end(AttemptOutcome.DISRUPTED, "Terminated")) == ()
 
 
-def test_a_service_goes_last_to_the_node_where_a_worker_failed_until_a_later_one_has_answered_for_long() -> None:
-    def asked(failed: int, *numbers: int) -> tuple[str, ...]:
-        status = InferenceJobStatus(attempts=9, failed_attempts=failed, last_attempt=an_end(AttemptOutcome.FAILED, number=2))
+def test_a_service_goes_last_to_the_node_where_a_worker_did_not_start_until_a_later_one_has_answered_for_long() -> None:
+    def asked(failed: int, *numbers: int, reason: str = "Starting") -> tuple[str, ...]:
+        end = an_end(AttemptOutcome.FAILED, reason, number=2)
+        status = InferenceJobStatus(attempts=9, failed_attempts=failed, last_attempt=end)
         job = a_job(serve=True, replicas=3, status=status)
         found = wanted(observed(job, *(a_pod(job, number, created_ago=1e6) for number in numbers)))
         assert found is not None
@@ -324,6 +325,16 @@ def test_a_service_goes_last_to_the_node_where_a_worker_failed_until_a_later_one
 
     assert asked(1, 1) == asked(1, 1, 3) == asked(0, 1) == ("node-2",)
     assert asked(0, 1, 3) == ()
+    # It failed by itself: its node is better than that of the others.
+    assert asked(1, 1, reason="WorkerFailed") == ()
+
+
+def test_a_service_goes_last_to_the_node_that_turned_a_worker_away() -> None:
+    job = a_job(serve=True, replicas=2)
+    turned_away = a_pod(job, 2, phase=FAILED, problem=PodProblem("OutOfcpu", "no"), node="node-2", ended_ago=60)
+    asked = wanted(observed(job, a_pod(job), replace(turned_away, started=None)))
+
+    assert asked is not None and asked.failed_on == ("node-2",)
 
 
 def test_a_service_goes_last_to_the_node_where_a_worker_is_given_up() -> None:
