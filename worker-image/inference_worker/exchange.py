@@ -64,7 +64,7 @@ def answered(
         # Not its text: that is what the server said, whoever it belongs to.
         raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told} gave no HTTP answer: {type(error).__name__}") from error
     except OSError as error:
-        raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told}: {error or type(error).__name__}") from error
+        raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told}: {str(error) or type(error).__name__}") from error
     finally:
         connection.close()
 

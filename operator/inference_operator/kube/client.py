@@ -106,7 +106,7 @@ class Kube:
                         if event["type"] != "BOOKMARK":
                             yield event
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise RetryableError(f"watch {path}: {error or type(error).__name__}") from error
+            raise RetryableError(f"watch {path}: {str(error) or type(error).__name__}") from error
 
     async def create(self, path: str, body: Raw) -> Raw:
         """See KubeClient. A name that is taken is a ConflictError."""
@@ -174,7 +174,7 @@ class Kube:
                     data = await response.read()
                     status = response.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise RetryableError(f"{method} {path}: {error or type(error).__name__}") from error
+            raise RetryableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
         finally:
             metrics.api_requests_total.labels(method, str(status)).inc()
         if status >= 300:

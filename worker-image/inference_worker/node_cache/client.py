@@ -74,7 +74,7 @@ def read_model(
         except _UnusableError as error:
             log.warning("what the node's cache has of %s is not used: %s", text, error)
         except (OSError, http.client.HTTPException) as error:
-            log.info("the node's cache is not used: %s", error or type(error).__name__)
+            log.info("the node's cache is not used: %s", str(error) or type(error).__name__)
             return fetched()
         files = fetched()
         if fills:
@@ -162,4 +162,4 @@ def _bring(connection: http.client.HTTPConnection, path: str, headers: dict[str,
         status = connection.getresponse().status
         log.info("brought %s to the node's cache: %d after %.2f s", text, status, time.monotonic() - begun)
     except (OSError, http.client.HTTPException) as error:
-        log.info("%s is not brought to the node's cache: %s", text, error or type(error).__name__)
+        log.info("%s is not brought to the node's cache: %s", text, str(error) or type(error).__name__)

@@ -29,7 +29,8 @@ def decode(data: bytes, name: str) -> dict[str, Tensor]:
         array = np.load(io.BytesIO(data), allow_pickle=False)
     except _FAULTS as error:
         raise QuantizeError(
-            Fault.ROWS_UNFIT, f"{name} can't be read: {error or type(error).__name__}; give a .npy or .npz file of plain arrays"
+            Fault.ROWS_UNFIT,
+            f"{name} can't be read: {str(error) or type(error).__name__}; give a .npy or .npz file of plain arrays",
         ) from error
     return {"": array}
 

@@ -54,7 +54,7 @@ def open_items(path: Path, form: InputFormat, inputs: Sequence[TensorSpec], *, m
     except UnicodeDecodeError as error:
         raise invalid(f"{path.name!r} is no UTF-8 text ({error.reason}); save it as UTF-8") from error
     except _FAULTS as error:
-        raise invalid(f"{path.name!r} can't be read: {error or type(error).__name__}") from error
+        raise invalid(f"{path.name!r} can't be read: {str(error) or type(error).__name__}") from error
 
 
 def open_text(text: str, form: InputFormat, inputs: Sequence[TensorSpec], *, missing: bool = False) -> Items:
