@@ -1,5 +1,7 @@
 """What keeps a created pod from running, as a reason of ours with the kubelet's or the scheduler's own words."""
 
+import re
+
 from inference_operator.api.conditions import Reason
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
@@ -7,23 +9,23 @@ from inference_operator.state.volumes import deleting
 from inference_operator.workers import template_pod, triton
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"})
+# Between two pulls the kubelet puts this before what the last one said. A status that follows it is written every few seconds.
+_PAUSE = re.compile(r'^Back-off pulling image "[^"]*": (?:ErrImagePull: )?')
 
 
 def problem_of(pod: Pod) -> tuple[Reason, str] | None:
     """Reason and message; None while all is well."""
     if pod.problem is None or pod.over:
         return None
-    words = pod.problem.message or pod.problem.reason
+    words = _PAUSE.sub("", pod.problem.message) or pod.problem.reason
     if pod.problem.container.startswith(template_pod.PREFIX):
         return _of_template(pod.problem.container.removeprefix(template_pod.PREFIX), pod.problem.reason, words)
     if pod.problem.container not in ("", triton.CONTAINER):
         return Reason.PENDING, f"container {pod.problem.container} beside the worker: {pod.problem.reason}: {words}"
     if pod.problem.reason in _IMAGE:
         whose, fields = _image(pod)
-        return (
-            Reason.IMAGE_UNAVAILABLE,
-            f"{whose} image can't be had: {words}; check {fields} in the chart's values, and the job's template.imagePullSecrets",
-        )
+        cure = f"check {fields} in the chart's values, and the job's template.imagePullSecrets"
+        return Reason.IMAGE_UNAVAILABLE, f"{whose} image can't be had on node {pod.node}: {words}; {cure}"
     if "persistentvolumeclaim" in words.lower():
         return Reason.VOLUME_UNAVAILABLE, f"{words}; create the claim in this namespace, or correct the job's pvc:// URI"
     if pod.problem.reason == "Unschedulable":
@@ -53,12 +55,15 @@ def out_of_reach(observed: Observed) -> str:
     silent = sorted(attempt.pod.key.name for attempt in observed.attempts if attempt.pod.uid in observed.silent - observed.lost)
     mounted = {claim for pod in observed.live for claim in pod.claims}
     going = sorted({pod.node or "" for pod in observed.live if pod.uid in observed.moving})
+    then = (
+        "and the batch goes on elsewhere once it is drained" if observed.job.is_batch else "so its workers move where there is room"
+    )
     claims = sorted(claim for claim in mounted if deleting((claim,), observed.claims))
     return "".join(
         (
             *(f"; node {node} is out of reach" for node in nodes),
             *(f"; worker {name} does not answer" for name in silent),
-            *(f"; node {node} takes no more work, so its workers move where there is room" for node in going),
+            *(f"; node {node} takes no more work, {then}" for node in going),
             *(f"; claim {claim} is being deleted, so no further worker can mount it" for claim in claims),
         )
     )
