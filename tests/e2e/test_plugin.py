@@ -73,7 +73,7 @@ def test_a_model_is_pushed_served_and_asked(space: Space, plugin: Plugin, tmp_pa
     assert "has the shape [-1, 64], and [1, 1] is given" in plugin.errors
     assert plugin("logs", "asked", "--current")
     assert plugin("logs", "asked", "--tail", "1", "-f", "--timeout", "1s") is not None
-    assert "1 of 1 answer" in plugin("status", "asked")
+    assert "1 of 1 ready" in plugin("status", "asked")
 
 
 def test_a_batch_is_submitted_and_waited_for(space: Space, plugin: Plugin) -> None:

@@ -96,7 +96,7 @@ def _work_facts(snapshot: Snapshot) -> Iterator[Fact]:
     else:
         wanted = status.desired_replicas if status.desired_replicas is not None else job.spec.replicas
         short = status.ready_replicas < wanted
-        yield Fact("workers", Line(f"{status.ready_replicas} of {wanted} answer", Tone.WARNING if short else Tone.GOOD))
+        yield Fact("workers", Line(f"{status.ready_replicas} of {wanted} ready", Tone.WARNING if short else Tone.GOOD))
         if status.endpoint:
             yield Fact("endpoint", Line(status.endpoint))
     if (latency := status.latency) is not None:

@@ -104,7 +104,9 @@ clock_skew_seconds = Gauge(
     registry=REGISTRY,
 )
 suspected_workers = Gauge(
-    "inference_operator_suspected_workers", "Ready workers that this replica's own polls get no answer from.", registry=REGISTRY
+    "inference_operator_suspected_workers",
+    "Ready workers that this replica suspects, since they don't answer its own polls.",
+    registry=REGISTRY,
 )
 suspicions_total = Counter(
     "inference_operator_suspicions_total", "Workers that came under suspicion, by cause.", ("cause",), registry=REGISTRY

@@ -203,7 +203,7 @@ def test_a_job_that_is_where_it_should_be_needs_nothing() -> None:
 def test_a_service_tells_its_workers_latency_and_load() -> None:
     text = status_page(SERVING).text()
 
-    assert "workers: 2 of 2 answer" in text
+    assert "workers: 2 of 2 ready" in text
     assert "p50 4.1 ms, p95 31.2 ms, p99 40 ms; the target for p95 is 20 ms (600 measured, 2 s ago)" in text
     assert "load: 10 requests a second" in text
 
