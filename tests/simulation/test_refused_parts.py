@@ -1,9 +1,12 @@
 """A namespace that takes no more of what goes with a service: it is ending, or a policy or a quota keeps it out."""
 
+import asyncio
+
 import pytest
 
 from inference_operator.errors import RefusedError
-from tests.simulation.api import At, Raw
+from tests.simulation.api import At, Raw, locate
+from tests.simulation.cluster import Script
 from tests.simulation.world import World
 
 
@@ -69,3 +72,41 @@ def test_a_budget_comes_once_nobody_keeps_it_out() -> None:
     world.run(300.0)
 
     assert [at.name for at in world.api.all("poddisruptionbudgets")] == ["s-workers"]
+
+
+def keeping(world: World, plural: str) -> list[float]:
+    """A policy lets nothing of a kind be deleted; return when it was asked to."""
+    delete, asked = world.api.delete, list[float]()
+
+    async def deny(path: str, *, uid: str) -> None:
+        if locate(path).plural == plural:
+            asked.append(asyncio.get_running_loop().time())
+            raise RefusedError(403, "Forbidden", f"admission webhook denied the request: {path} stays")
+        await delete(path, uid=uid)
+
+    world.api.delete = deny  # type: ignore[method-assign]
+    return asked
+
+
+def test_a_budget_that_may_not_be_deleted_keeps_no_worker_from_going() -> None:
+    """Nothing was done about the service any more, and its status told of two workers for ever."""
+    world = refusing("nothing")
+    asked = keeping(world, "poddisruptionbudgets")
+    world.change("s", at=100.0, replicas=1)
+    world.run(400.0)
+
+    assert (len(world.living("s")), world.status("s")["desiredReplicas"]) == (1, 1)
+    assert 1 <= len(asked) <= 30
+
+
+def test_workers_that_ended_and_may_not_be_deleted_hold_no_other_attempt_back() -> None:
+    """No further attempt was ever made, and the status told of a start that had passed."""
+    world = refusing("nothing")
+    world.job("b", maxAttempts=5)
+    world.scripts["b"] = Script(outcomes=(*["ModelUnreachable"] * 4, "Succeeded"))
+    asked = keeping(world, "pods")
+    world.run(600.0)
+
+    assert (world.status("b")["phase"], world.status("b")["attempts"]) == ("Succeeded", 5)
+    # Four pods stay in the end.
+    assert 1 <= len(asked) <= 4 * 50

@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 
 # Bad request, too large, and unprocessable: the same object would be refused again, whenever it comes.
 _INVALID = (400, 413, 422)
+_DELETIONS = (DeletePod, DeleteBudget, DeleteAutoscaler, DeleteWorkload)
 
 
 class StateCache(Protocol):
@@ -127,16 +128,26 @@ class Applier:
         self._events = events
 
     async def apply(self, request: Request, actions: tuple[Action, ...]) -> None:
-        """Carry out the actions; stop at the first that fails.
+        """Carry out the actions; stop at the first that fails, unless it is a deletion that is refused.
 
-        What the API server refuses for good ends the plan too: the rest of it was decided as if the object were there.
+        What the API server refuses to make ends the plan: the rest of it was decided as if the object were there. What it refuses
+        to delete hinders nothing else, and is told at the end: a policy may keep it for ever.
         """
+        kept: RefusedError | None = None
         for action in actions:
-            refused = await self._one(request, action)
+            try:
+                refused = await self._one(request, action)
+            except RefusedError as error:
+                if not isinstance(action, _DELETIONS):
+                    raise
+                kept = kept or error
+                continue
             if refused is not None:
                 log.warning("%s: %s: %s", request, refused.reason, refused.message)
                 self._failures(action)[request] = refused
-                return
+                break
+        if kept is not None:
+            raise kept
 
     def _failures(self, action: Action) -> dict[Request, CreateFailure]:
         """Where a refusal is kept: that of an HPA or a budget must not keep workers from being made."""
