@@ -168,7 +168,7 @@ def put_together(
     reconcilers: dict[Kind, Reconciler] = {
         Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, task_key_secret, clock),
         Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
-        Kind.ENDPOINTS: EndpointsReconciler(store, leader),
+        Kind.ENDPOINTS: EndpointsReconciler(store, leader, clock),
     }
     informer = InformerHandlers(store, scheduling, wake, settings.metering, settings.node_cache)
     scope = Scope(settings.namespaces, all_pods=settings.read_all_pods)

@@ -66,6 +66,24 @@ def test_a_budget_that_a_webhook_changes_is_applied_ever_more_seldom(seconds: fl
     assert 1 <= len(applied) <= 30
 
 
+def test_slices_that_a_webhook_stamps_are_applied_ever_more_seldom() -> None:
+    """Eighty requests a second, for one service."""
+    world, applied = refusing("nothing"), list[str]()
+    apply = world.api.apply
+
+    def stamped(body: Raw) -> Raw:
+        if body["kind"] != "EndpointSlice":
+            return body
+        applied.append(body["metadata"]["name"])
+        return {**body, "endpoints": [{**one, "zone": f"zone-{len(applied)}"} for one in body["endpoints"]]}
+
+    world.at(1.0, lambda: setattr(world.api, "apply", lambda path, body: apply(path, stamped(body))))
+    world.run(100.0)
+
+    assert 1 <= len(applied) <= 15
+    assert world.taking("s") == {"a"}
+
+
 def test_a_budget_comes_once_nobody_keeps_it_out() -> None:
     world = refusing("poddisruptionbudgets")
     world.at(100.0, world.api.admission.clear)

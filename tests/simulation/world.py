@@ -126,7 +126,7 @@ class Operator:
             self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, tokens, clock
         )
         of_pools = PoolReconciler(self.queue, self.scheduling, pools, applier, waiting_jobs, clock)
-        endpoints = EndpointsReconciler(self.store, self.kube)
+        endpoints = EndpointsReconciler(self.store, self.kube, clock)
         self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools, Kind.ENDPOINTS: endpoints})
         self._informer = InformerHandlers(self.store, self.scheduling, self.queue.add, metering=settings.metering)
         wake_owner = partial(self._informer.wake_owner, urgent=True)

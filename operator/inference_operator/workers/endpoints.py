@@ -39,10 +39,10 @@ def plan_endpoints(seen: EndpointsObserved) -> tuple[EndpointsAction, ...]:
             actions.append(
                 ApplySlice(_manifest(seen, name, *says), before.uid if before is not None else None, _why(before, says[2]))
             )
+    actions += [DeleteSlice(one.key, one.uid, "nobody is left in it") for name, one in known.items() if name not in wanted]
     if seen.selecting is not None or others:
         actions.append(TakeSelector(seen.service, seen.selecting, "the operator writes its endpoints"))
     actions += [DeleteSlice(one.key, one.uid, "the Service has no selector any more") for one in others]
-    actions += [DeleteSlice(one.key, one.uid, "nobody is left in it") for name, one in known.items() if name not in wanted]
     return tuple(actions)
 
 
