@@ -3,7 +3,7 @@
 Every replica of the operator does this by itself, the standbys too: each can answer the HPA.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from inference_operator.api.conditions import NO_PLACE, ConditionType, Truth, find
@@ -73,7 +73,7 @@ class Autoscale:
             self._store.scaling_metrics.pop(gone, None)
 
     def _job(self, job: Job, answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float) -> None:
-        pods = [pod for pod in self._store.workers_of(job.uid) if pod.key.namespace == job.key.namespace]
+        pods = self._store.workers_of(job)
         memory = self._memories.setdefault(job.uid, _Memory())
         interval, workers = self._interval(pods, answers, samples, now)
         keep = self._settings.window_seconds + 2 * RECENT_SECONDS
@@ -101,7 +101,7 @@ class Autoscale:
         return True
 
     def _interval(
-        self, pods: list[Pod], answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float
+        self, pods: Iterable[Pod], answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float
     ) -> tuple[Interval, Workers]:
         pairs: list[tuple[Sample, Sample]] = []
         ready = measured = left_out = unreachable = queued = lending = 0
@@ -134,7 +134,7 @@ class Autoscale:
     def _recommend(
         self, job: Job, before: Recommendation | None, history: History, now: float, *, lent: bool
     ) -> Recommendation | None:
-        bounds = bounds_of(job, len([p for p in self._store.workers_of(job.uid) if not p.over and not p.deleting]))
+        bounds = bounds_of(job, len([p for p in self._store.workers_of(job) if not p.over and not p.deleting]))
         if bounds is None:
             return None
         seconds = self._settings.window_seconds

@@ -154,7 +154,7 @@ class Metrics:
         target = job.spec.serve.latency_target_milliseconds if job.spec is not None and job.spec.serve is not None else None
         if job.spec is None or target is None or scaling_metrics.recommendation is None:
             raise MetricError(MetricFault.NOT_FOUND, f"InferenceJob {job.key} has no serve.latencyTargetMilliseconds to scale by")
-        ready = sum(counts_for_hpa(pod) for pod in self._store.workers_of(job.uid))
+        ready = sum(counts_for_hpa(pod) for pod in self._store.workers_of(job))
         return recommended_milliseconds(
             scaling_metrics.recommendation.desired, ready=ready, asked=job.spec.replicas, target_milliseconds=target
         )

@@ -35,7 +35,7 @@ async def follow(stir: asyncio.Event, look: Callable[[], None], what: str) -> No
 def services_of(store: Store, *, tls: bool) -> tuple[Service, ...]:
     """All services, as the store has them now. See `snapshot.services`."""
     jobs = store.jobs.values()
-    pods = {job.uid: store.workers_of(job.uid) for job in jobs if not job.is_batch}
+    pods = {job.uid: store.workers_of(job) for job in jobs if not job.is_batch}
     return services(jobs, store.models, pods, store.readings, zones=zones_of(store), tls=tls)
 
 

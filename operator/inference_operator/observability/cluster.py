@@ -140,7 +140,7 @@ def _of_models(store: Store) -> Iterator[Metric]:
     loads: dict[tuple[str, ...], float] = {}
     for key, model in sorted(store.models.items())[:MODEL_SERIES]:
         if model.spec is not None and model.spec.warm_pool is not None:
-            pods = [pod for pod in store.workers_of(model.uid) if not pod.terminal and not pod.deleting]
+            pods = [pod for pod in store.workers_of(model) if not pod.terminal and not pod.deleting]
             ready = [pod for pod in pods if pod.ready]
             busy = sum(bool(store.task_index.on(pod.key)) for pod in ready)
             counts = {"starting": len(pods) - len(ready), "idle": len(ready) - busy, "busy": busy}

@@ -289,9 +289,11 @@ class Store:
         keys = (key for keys in self._pods_of.values() for key in keys if key.namespace == claim.namespace)
         return tuple(pod for key in keys if claim.name in (pod := self.pods[key]).claims)
 
-    def workers_of(self, uid: str) -> tuple[Pod, ...]:
-        """The worker pods of one job."""
-        return tuple(self._as_heard(self.pods[key]) for key in self._pods_of.get(uid, ()))
+    def workers_of(self, owner: Job | Model) -> tuple[Pod, ...]:
+        """The worker pods of one job, or of one model's pool."""
+        # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
+        keys = (key for key in self._pods_of.get(owner.uid, ()) if key.namespace == owner.key.namespace)
+        return tuple(self._as_heard(self.pods[key]) for key in keys)
 
     def placeholders_of(self, uid: str) -> tuple[Pod, ...]:
         """The placeholder pods of one job."""
@@ -337,8 +339,7 @@ class Store:
         if job is None:
             return None
         model = self.models.get(Key(key.namespace, job.spec.model)) if job.spec is not None else None
-        # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
-        pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == key.namespace)
+        pods = self.workers_of(job)
         readings = {pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings}
         seen = pods
         if (hosted := self.task_index.attempt(job)) is not None:
@@ -415,8 +416,7 @@ class Store:
         return tuple(self._endpoints(job, one) for one in services if job is not None and self.services[one] == job.uid)
 
     def _endpoints(self, job: Job, service: Key) -> EndpointsObserved:
-        ours = (pod for pod in self.workers_of(job.uid) if pod.key.namespace == job.key.namespace)
-        pods = tuple(pod for pod in ours if pod.uid not in self.displaced)
+        pods = tuple(pod for pod in self.workers_of(job) if pod.uid not in self.displaced)
         nodes = {pod.node: self.nodes[pod.node] for pod in pods if pod.node in self.nodes}
         return EndpointsObserved(
             job=job,
@@ -435,7 +435,7 @@ class Store:
         model = self.models.get(key)
         if model is None:
             return None
-        pods = tuple(pod for pod in self.workers_of(model.uid) if pod.key.namespace == key.namespace)
+        pods = self.workers_of(model)
         hosted = {pod.key: [self.jobs[job] for job in self.task_index.on(pod.key) if job in self.jobs] for pod in pods}
         return PoolObserved(
             model=model,

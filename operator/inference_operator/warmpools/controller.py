@@ -44,7 +44,7 @@ class Pools:
     def models(self) -> list[Key]:
         """Return the models that have a pool, or workers of one that they had."""
         found = self._store.models.items()
-        return [key for key, model in found if _has_pool(model) or self._store.workers_of(model.uid)]
+        return [key for key, model in found if _has_pool(model) or self._store.workers_of(model)]
 
     def look(self, model: Key, demand: PoolDemand) -> Look | None:
         """Return how a pool stands now; None when its model is gone."""

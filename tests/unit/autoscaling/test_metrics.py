@@ -1,5 +1,6 @@
 """Values: what is measured, what is 0, and what is an error because it is not known."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from inference_operator.autoscaling.metrics import METRICS, MetricError, MetricF
 from inference_operator.autoscaling.metricsapi.documents import values
 from inference_operator.autoscaling.selectors import Selector, parse_selector
 from inference_operator.state.load import Recommendation, ScalingMetrics, Why, Workers
-from inference_operator.state.objects import Job, PodPhase
+from inference_operator.state.objects import Job, Key, PodPhase
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_load, a_pod
 
@@ -170,3 +171,14 @@ def test_the_two_versions_spell_differently() -> None:
     assert new["apiVersion"] == "custom.metrics.k8s.io/v1beta2"
     assert new["items"] == [{**common, "metric": {"name": "inference_latency_ms", "selector": selector}, "windowSeconds": 15}]
     assert old["items"] == [{**common, "metricName": "inference_latency_ms", "selector": selector, "window": 15}]
+
+
+def test_workers_that_another_namespace_forges_move_no_recommendation() -> None:
+    """The HPA divides by the workers that are ready: forged ones had it take real ones away, or ask for more."""
+    store = store_with(JOB, scaling_metrics())
+    recommended = parse_selector("signal=recommended")
+    before = ask(store, series=recommended)
+    for number in range(5, 15):
+        store.put_pod(replace(a_pod(JOB, number), key=Key("hostile", f"forged-{number}"), uid=f"forged-{number}"))
+
+    assert ask(store, series=recommended) == before

@@ -94,7 +94,7 @@ def test_a_dropped_pod_never_comes_back() -> None:
     store.drop_pod(pod.key, pod.uid)
 
     assert not store.put_pod(pod_at(99))
-    assert store.workers_of(JOB.uid) == ()
+    assert store.workers_of(JOB) == ()
 
 
 def test_what_is_dropped_before_it_was_known_never_comes() -> None:
@@ -131,17 +131,17 @@ def assumed(created_ago: float = 0.0) -> Pod:
 
 def test_an_assumed_pod_is_there_until_the_real_one_comes() -> None:
     store = a_store(JOB, pods=(assumed(),))
-    assert [pod.uid for pod in store.workers_of(JOB.uid)] == [""]
+    assert [pod.uid for pod in store.workers_of(JOB)] == [""]
 
     assert store.put_pod(pod_at(1))
-    assert [pod.uid for pod in store.workers_of(JOB.uid)] == [a_pod(JOB).uid]
+    assert [pod.uid for pod in store.workers_of(JOB)] == [a_pod(JOB).uid]
 
 
 def test_an_assumed_pod_that_never_comes_expires() -> None:
     store = a_store(JOB, pods=(assumed(created_ago=31),))
 
     assert store.drop_stale_assumptions(NOW) == (JOB.uid,)
-    assert store.workers_of(JOB.uid) == ()
+    assert store.workers_of(JOB) == ()
     assert store.drop_stale_assumptions(NOW) == ()
 
 
@@ -281,9 +281,11 @@ def test_a_new_job_does_not_inherit_the_create_failure_of_its_predecessor() -> N
 
 def test_a_pod_of_another_namespace_is_no_worker_of_this_job() -> None:
     forged = replace(a_pod(JOB, 99), key=Key("elsewhere", "forged"), uid="forged")
-    seen = a_store(JOB, pods=(forged,)).observe(KEY)
+    store = a_store(JOB, pods=(forged,))
+    seen = store.observe(KEY)
 
     assert seen is not None and seen.pods == ()
+    assert store.workers_of(JOB) == ()
 
 
 # Stale objects.

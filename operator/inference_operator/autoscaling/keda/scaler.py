@@ -42,7 +42,7 @@ class Scaler:
         spec = job.spec
         resting = spec is not None and spec.input is None and spec.replicas == 0
         # Workers that are being deleted are not asked any more, and finish what they have.
-        staying = [pod for pod in self._store.workers_of(job.uid) if counts_for_hpa(pod) and not pod.deleting]
+        staying = [pod for pod in self._store.workers_of(job) if counts_for_hpa(pod) and not pod.deleting]
         return resting and not staying
 
 

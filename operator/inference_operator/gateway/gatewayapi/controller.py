@@ -119,7 +119,7 @@ class GatewayRoutes:
 
     def _owner(self, key: Key) -> Owner:
         job = self._store.jobs[key]
-        return Owner(job.uid, sum(pod.ready and not pod.deleting for pod in self._store.workers_of(job.uid)))
+        return Owner(job.uid, sum(pod.ready and not pod.deleting for pod in self._store.workers_of(job)))
 
     # effects
 
