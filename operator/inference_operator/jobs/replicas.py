@@ -145,7 +145,8 @@ class Replicas:
     def _over(self) -> tuple[Pod, ...]:
         """Current workers over the number: of those that answer, the ones whose nodes have others before them.
 
-        Of those that don't answer the newest go, wherever they are: an older one may be ready again in a moment.
+        Of those that don't answer the newest go, wherever they are: an older one may be ready again in a moment. One that takes
+        requests and is only not heard stays while too few answer: it may be the last.
         """
         answering = sorted(self.answering, key=self._lends)
         before: Counter[str | None] = Counter()
@@ -155,7 +156,8 @@ class Replicas:
             before[planned_node(pod)] += 1
         others = sorted((pod for pod in self.current if pod.key not in turns), key=self._lends)
         ranked = (*sorted(answering, key=lambda pod: turns[pod.key]), *others)
-        return ranked[self.wanted :]
+        short = len(answering) < self.wanted
+        return tuple(pod for pod in ranked[self.wanted :] if not (short and is_running(pod)))
 
     def _lends(self, pod: Pod) -> bool:
         """Whether it goes after those that have a batch in their slack."""

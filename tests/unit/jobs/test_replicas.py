@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_operator.api.job import Serve, wanted_replicas
@@ -203,6 +203,43 @@ def test_what_is_taken_away_never_leaves_fewer_answering_than_wanted(states: lis
     left = [pod for pod in state.serving if pod not in state.superfluous]
 
     assert len(left) >= min(wanted, len(state.serving))
+
+
+def test_one_that_fell_silent_in_its_first_minute_stays_while_it_alone_takes_requests() -> None:
+    """It went for an older one that wasn't ready: a service lost its last worker by a suspicion that may be wrong."""
+    job = a_service(1)
+    older, alone = a_pod(job, 1, ready=False), replace(a_pod(job, 2), uid="silent")
+
+    assert numbers(silent(job, older, alone, uids=frozenset({"silent"})).superfluous) == []
+    assert numbers(silent(job, replace(older, ready=True), alone, uids=frozenset({"silent"})).superfluous) == [2]
+
+
+workers = st.lists(
+    st.tuples(
+        st.sampled_from(["answers", "silent", "moving", "unready", "starting", "old", "going"]), st.sampled_from([8.0, 90.0])
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=500)
+@given(st.integers(1, 4), workers)
+def test_neither_suspicion_nor_a_node_that_goes_takes_the_last_that_runs(wanted: int, states: list[tuple[str, float]]) -> None:
+    job, pods = a_service(wanted), list[Pod]()
+    for number, (kind, ago) in enumerate(states, 1):
+        phase = PodPhase.PENDING if kind == "starting" else PodPhase.RUNNING
+        revision = "old" if kind == "old" else None
+        pod = a_pod(job, number, phase=phase, revision=revision, deleting=kind == "going", created_ago=ago, uid=f"{kind}-{number}")
+        pods.append(replace(pod, ready=pod.ready and kind != "unready"))
+    uids = {kind: frozenset(pod.uid for pod in pods if pod.uid.startswith(kind)) for kind in ("silent", "moving")}
+    seen = replace(observed(job, *pods), silent=uids["silent"], moving=uids["moving"])
+    state = replicas(seen, resolved_of(seen), SETTINGS, NOW)
+
+    running = [pod for pod in pods if is_running(pod)]
+    left = [pod for pod in running if pod not in state.superfluous]
+    heard = [pod for pod in running if pod.uid not in state.silent]
+    assert bool(left) is bool(running)
+    assert sum(pod in left for pod in heard) >= min(wanted, len(heard))
 
 
 # Faults.
