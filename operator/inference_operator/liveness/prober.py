@@ -154,7 +154,9 @@ class Prober:
         there = [pod for pod in self._store.pods.values() if pod.address is not None and not pod.terminal]
         workers = [pod for pod in there if pod.worker is not None]
         addresses = {pod.address for pod in workers}
-        shared = sorted((pod for pod in there if pod.address in addresses), key=lambda pod: pod.created or EARLIEST)
+        # One that waited long for its node is older than who had the address before it.
+        found = (pod for pod in there if pod.address in addresses)
+        shared = sorted(found, key=lambda pod: pod.bound_since or pod.created or EARLIEST)
         holders = {pod.address: pod.uid for pod in shared}
         displaced = {pod.uid: pod for pod in workers if holders[pod.address] != pod.uid}
         before, self._store.displaced = self._store.displaced, frozenset(displaced)

@@ -104,6 +104,9 @@ def parse_pod(raw: Raw) -> Pod:
         created=meta.creation_timestamp,
         claims=tuple([v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]),
         address=status.pod_ip,
+        bound_since=next(
+            (c.last_transition_time for c in status.conditions if c.type == "PodScheduled" and c.status == "True"), None
+        ),
     )
     if not is_ours(meta):
         return plain
@@ -111,11 +114,9 @@ def parse_pod(raw: Raw) -> Pod:
         if pod.spec.termination_grace_period_seconds != 0:
             # Its room doesn't count as taken, because it makes way at once: somebody else's may run on for years.
             return plain
-        bound = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "True"), None)
         return replace(
             plain,
             placeholder=Placeholder(meta.labels[names.LABEL_PLACEHOLDER], meta.labels.get(names.LABEL_ACCELERATOR, "")),
-            bound_since=bound.last_transition_time if bound is not None else None,
             problem=_problem(status, _State(), ()),
         )
     # By name: what others inject into the pod may stand before it.

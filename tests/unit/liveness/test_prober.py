@@ -10,7 +10,7 @@ from inference_operator.runtime.pings import Word
 from inference_operator.state.objects import Key, PodPhase
 from inference_operator.state.store import Store
 from inference_operator.workers.endpoints import desired
-from tests.builders import NOW, a_job, a_node, a_pod
+from tests.builders import NOW, a_job, a_node, a_pod, somebodys_pod
 from tests.clock import Clock
 
 JOB = a_job(serve=True)
@@ -325,3 +325,14 @@ def test_a_worker_that_answered_is_asked_on_when_its_kubelet_takes_it_for_not_re
     world.run(1.0)
 
     assert world.store.heard == {"w1", "w2"}
+
+
+def test_a_worker_leaves_its_address_to_a_pod_that_waited_longer_for_its_node() -> None:
+    """The network gives it anew to a pod that is older, and whose node is younger: callers would reach somebody else's."""
+    world = World("a", "b")
+    world.run(1.0)
+    older = replace(somebodys_pod("older", node="b"), created=NOW - timedelta(hours=1), bound_since=NOW)
+    world.store.put_pod(replace(older, address="10.0.0.1"))
+    world.run(1.0)
+
+    assert world.store.displaced == {"w1"}

@@ -274,3 +274,10 @@ def test_a_node_has_user_namespaces_where_its_default_runtime_says_so(handlers: 
     node = parse_node({"metadata": meta("n"), "spec": {}, "status": {"runtimeHandlers": handlers}})
 
     assert node.user_namespaces is has
+
+
+def test_since_when_a_pod_has_its_node_is_told_of_anybodys() -> None:
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-04-02T12:01:00Z"}
+    pods = [parse_pod(raw_pod(container(), status={"conditions": [{**bound, "status": status}]})) for status in ("True", "False")]
+
+    assert [pod.bound_since is not None for pod in pods] == [True, False]
