@@ -23,7 +23,7 @@ PERMANENT_RETRY_SECONDS = 300.0
 # So long must a worker have answered before the failures ahead of it are forgiven: some end at their first request.
 SETTLED_SECONDS = 60.0
 
-# By so much the clock of a node may be ahead and is gone by all the same.
+# By so much a clock may be ahead and is gone by all the same.
 _SKEW_SECONDS = 60.0
 
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
@@ -75,7 +75,10 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
         ending = Ending(remembered.outcome, reason, remembered.message or "")
         # The pod of the attempt before may outlive that of the newest: what it has to tell is told, and old.
         told = newest if newest is not None and newest.number == number else None
-        return Attempts(number, status.failed_attempts, told, ending, remembered.end_time, outdated)
+        ended = remembered.end_time
+        # No pause counts from a time that is still to come: the API server's clock was wrong then.
+        ended = None if ended is not None and is_ahead(ended, now) else ended
+        return Attempts(number, status.failed_attempts, told, ending, ended, outdated)
     if newest is None or newest.number < number:
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)
@@ -229,7 +232,12 @@ def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = Fals
 
 def ended_at(pod: Pod, now: datetime) -> datetime:
     """When a worker ended, as a pause counts from it: where its node's clock is ahead, or no container ran, when it was made."""
-    return pod.ended if pod.ended is not None and pod.ended <= shift(now, _SKEW_SECONDS) else pod.created or now
+    return pod.ended if pod.ended is not None and not is_ahead(pod.ended, now) else pod.created or now
+
+
+def is_ahead(instant: datetime, now: datetime) -> bool:
+    """Whether a time was told by a clock that is ahead of ours, or was when it told."""
+    return instant > shift(now, _SKEW_SECONDS)
 
 
 def settles(workers: Iterable[Pod], *, after: int) -> datetime | None:

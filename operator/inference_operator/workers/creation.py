@@ -14,7 +14,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import CreateFailure, Key, Placeholder, Pod, PodPhase, Worker
 from inference_operator.state.resources import PODS, Amounts
 from inference_operator.workers.actions import CreatePod
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, is_ahead
 from inference_operator.workers.config import items_limit
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import worker_pod
@@ -87,7 +87,7 @@ def told(failure: CreateFailure) -> str:
 
 def is_held_up(failure: CreateFailure | None, settings: Settings, now: datetime) -> bool:
     """Whether the API server has refused something so recently that it is not tried again yet."""
-    return failure is not None and create_retry_time(failure, settings) > now
+    return failure is not None and not is_ahead(failure.time, now) and create_retry_time(failure, settings) > now
 
 
 def assumed(key: Key, requests: Amounts, what: Worker | Placeholder, claims: tuple[str, ...], now: datetime) -> Pod:

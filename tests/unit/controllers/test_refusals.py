@@ -11,8 +11,8 @@ from inference_operator.errors import RefusedError
 from inference_operator.settings import Settings
 from inference_operator.state.request import job_request
 from inference_operator.state.store import Store
-from inference_operator.workers.creation import create_retry_time, told
-from tests.builders import a_create_failure, a_job
+from inference_operator.workers.creation import create_retry_time, is_held_up, told
+from tests.builders import NOW, a_create_failure, a_job
 
 INVALID = (
     'Pod "x" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1'
@@ -40,6 +40,13 @@ def test_what_is_invalid_is_tried_again_once_in_five_minutes_and_no_sooner_howev
     failures = [a_create_failure("no", reason=Reason.POD_INVALID, count=count) for count in (0, 5)]
 
     assert {(create_retry_time(failure, Settings()) - failure.time).total_seconds() for failure in failures} == {300}
+
+
+def test_what_was_refused_at_a_time_that_is_still_to_come_is_tried_now() -> None:
+    """The API server's clock was an hour ahead for a moment, and nothing was made for that hour."""
+    held_up = [is_held_up(a_create_failure(ago=ago), Settings(), NOW) for ago in (0.1, -0.1, -3600.0)]
+
+    assert held_up == [True, True, False]
 
 
 def test_an_edit_of_the_spec_is_tried_at_once_and_other_news_are_not() -> None:

@@ -257,6 +257,14 @@ def test_a_node_whose_clock_is_ahead_puts_no_attempt_off() -> None:
     assert retry_time(state, SETTINGS) == NOW + timedelta(seconds=2)
 
 
+def test_an_end_at_a_time_that_is_still_to_come_puts_no_attempt_off() -> None:
+    """The API server's clock was an hour ahead for a moment, and the job waited for that hour."""
+    told = AttemptStatus(number=1, pod="p", outcome=AttemptOutcome.FAILED, reason="Internal", end_time=in_seconds(3600))
+    state = judged(status=InferenceJobStatus(attempts=1, failed_attempts=1, last_attempt=told))
+
+    assert retry_time(state, SETTINGS) is None
+
+
 def test_a_disruption_is_tried_again_at_once() -> None:
     retry = retry_time(judged(a_pod(a_job(), phase=FAILED, problem=PodProblem("Evicted", ""), ended_ago=1)), SETTINGS)
 
