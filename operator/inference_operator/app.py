@@ -79,7 +79,7 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
         await _until_done("the authority's keys", parts.authority.open)
         group.create_task(parts.authority.run())
         group.create_task(parts.authority.serve())
-    # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
+    # After the first lists, so that the two do not share a core. kopf lists again, and what went in between the next round finds.
     _start_watches(parts, group, connection, identity, stop)
     parts.health.synced = True
     store = parts.store
@@ -118,7 +118,7 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
 def _start_watches(parts: Parts, group: asyncio.TaskGroup, connection: Connection, identity: str, stop: asyncio.Event) -> None:
     for namespaces, kinds in parts.scope.parted(WATCHED).items():
         registry = kopf.OperatorRegistry()
-        register(registry, parts.informer, connection, parts.health.heard, kinds)
+        register(registry, parts.informer, connection, parts.health.heard, parts.resync.listed, kinds)
         group.create_task(_watch(registry, namespaces, identity, stop))
     if parts.kueue is not None:
         group.create_task(parts.kueue.run())

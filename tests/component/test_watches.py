@@ -49,7 +49,9 @@ async def test_a_page_token_that_expires_starts_the_first_list_anew(server: ApiS
 @pytest.mark.parametrize("abrupt", [True, False], ids=["by a reset", "by the server's timeout"])
 async def test_a_watch_that_ends_is_taken_up_where_it_was(server: ApiServer, ward: Ward, kubelet: Kubelet, *, abrupt: bool) -> None:
     await _started(server, ward)
-    lists, watches = len(server.calls("GET", "/inferencejobs$")), _watches(server)
+    # The operator's, kopf's, and the operator's after that.
+    await until(lambda: _lists(server, "inferencejobs") == 3, "the first lists")
+    watches = _watches(server)
 
     server.cut("inferencejobs", abrupt=abrupt)
     server.cut("pods", abrupt=abrupt)
@@ -58,7 +60,7 @@ async def test_a_watch_that_ends_is_taken_up_where_it_was(server: ApiServer, war
     await kubelet.play("job")
 
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
-    assert len(server.calls("GET", "/inferencejobs$")) == lists, "a cut costs no new list"
+    assert _lists(server, "inferencejobs") == 3, "a cut costs no new list"
 
 
 async def test_after_a_410_the_view_is_complete_again(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
@@ -68,6 +70,39 @@ async def test_after_a_410_the_view_is_complete_again(server: ApiServer, ward: W
     server.create(a_batch())
     server.drop_events("inferencejobs", drops=False)
     server.inject("inferencejobs", {"type": "ERROR", "object": RefusalError(410, "Expired", "too old").status()})
+
+    await kubelet.play("job")
+    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
+
+
+@pytest.mark.parametrize("when", ["between the first list and kopf's", "before a list that kopf begins anew"])
+async def test_a_pod_that_went_unseen_holds_no_room_for_long(server: ApiServer, ward: Ward, kubelet: Kubelet, when: str) -> None:
+    """It was known until the next resync, which is minutes later: as a worker it was in EndpointSlices, and had no successor."""
+    server.create(a_node(cpu="1"))
+    server.create(a_model())
+    server.create(a_pod("stranger", cpu="1"))
+    if when == "between the first list and kopf's":
+        seen = []
+
+        def second(call: Call) -> bool:
+            seen.extend([call] if call.path.endswith("/pods") and not call.is_watch else [])
+            return len(seen) == 2
+
+        async def go_before(_: Call, carry: Carry) -> Raw:
+            server.delete("pods", "stranger")
+            return carry()
+
+        server.script_when(second, go_before, times=1)
+        await ward.lead(server)
+    else:
+        await ward.lead(server)
+        await until(lambda: _lists(server, "pods") == 3, "the first lists")
+        server.drop_events("pods")
+        server.delete("pods", "stranger")
+        server.create(a_pod("another", cpu="0.1", node="elsewhere"))
+        server.drop_events("pods", drops=False)
+        server.inject("pods", {"type": "ERROR", "object": RefusalError(410, "Expired", "too old").status()})
+    server.create(a_batch())
 
     await kubelet.play("job")
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
@@ -273,6 +308,11 @@ async def _started(server: ApiServer, ward: Ward, *, settings: dict | None = Non
         server.create(a_node())
     server.create(a_model())
     return await ward.lead(server, settings=settings)
+
+
+def _lists(server: ApiServer, plural: str) -> int:
+    """The lists of a kind, of one page each."""
+    return sum(not call.is_watch for call in server.calls("GET", f"/{plural}$"))
 
 
 def _watches(server: ApiServer) -> int:

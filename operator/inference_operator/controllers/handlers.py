@@ -42,15 +42,21 @@ def register(
     informer: InformerHandlers,
     connection: Connection,
     heard: Callable[[str], None],
+    listed: Callable[[], None],
     kinds: Iterable[str] = WATCHED,
 ) -> None:
-    """Register one event handler for each of these kinds, and the log-in. `heard` is told each kind that speaks."""
+    """Register one event handler for each of these kinds, and the log-in.
+
+    `heard` is told each kind that speaks, and `listed` of each object that comes by a list: whatever is not in it has gone unseen.
+    """
     _log_in(registry, connection)
 
     def listen(take: _Take, kind: str) -> None:
         @kopf.on.event(*WATCHED[kind], kind, registry=registry, id=f"take-{kind}")
         async def on_event(event: Any, **_: Any) -> None:
             heard(kind)
+            if event["type"] is None:
+                listed()
             try:
                 take(event["object"], gone=event["type"] == "DELETED")
             except Exception:

@@ -1,9 +1,11 @@
-"""A complete list of every kind, at the start and from time to time: it heals what a watch has lost.
+"""A complete list of every kind, at the start, after each list of kopf's, and from time to time: it heals what a watch has lost.
 
-kopf does not report deletions that happened while its stream was down (docs/adr/0001), so what a list lacks is dropped here.
+kopf lists anew when it starts, and when its place in a stream is too old. It does not report what was deleted before that and after
+what is known (docs/adr/0001), so what a later list lacks is dropped here.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,6 +27,8 @@ Collection = Callable[[str | None], str]
 
 _ALL = Scope()
 _FORBIDDEN = 403
+# A list of kopf's is over when nothing of it has come for so long.
+_CALM_SECONDS = 2.0
 _OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 
@@ -43,11 +47,21 @@ class Resync:
         self._store = store
         self._informer = informer
         self._heard = heard
+        # kopf's first list comes after the first round, of which it knows nothing.
+        self._listed = asyncio.Event()
+        self._listed.set()
+
+    def listed(self) -> None:
+        """Kopf lists a kind anew, and this is one of its objects."""
+        self._listed.set()
 
     async def run(self, seconds: float) -> None:
-        """Resync for ever; a failed round is tried again in the next. Raises RestoredError."""
+        """Resync for ever, and after each list of kopf's; a failed round is tried again in the next. Raises RestoredError."""
         while True:
-            await asyncio.sleep(seconds)
+            await _within(seconds, self._listed)
+            while self._listed.is_set():
+                self._listed.clear()
+                await _within(_CALM_SECONDS, self._listed)
             try:
                 await self.once()
             except OperatorError as error:
@@ -160,6 +174,13 @@ class Resync:
 
     def _jobs(self) -> dict[Key, str]:
         return {key: job.uid for key, job in self._store.jobs.items()}
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Wait for it, or for so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _tombstone(key: Key, uid: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A complete list of all kinds: what it lacks is dropped, owners before what they own, and after every list."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -56,6 +57,25 @@ async def test_nothing_is_dropped_before_every_kind_was_listed_and_owners_go_fir
     lists, drops = bench.done[:10], bench.done[10:]
     assert lists[0] == "list nodes" and lists[-1] == "list inferencejobs"
     assert drops == [f"drop job {JOB.key.name}", f"drop service {JOB.key.name}", f"drop pod {POD.key.name}", "drop node node-1"]
+
+
+async def test_a_round_follows_each_list_of_kopfs_when_nothing_of_it_comes_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference_operator.controllers.resync._CALM_SECONDS", 0.05)
+    bench = Bench()
+    running = asyncio.create_task(bench.resync.run(3600.0))
+
+    async def rounds(count: int) -> None:
+        while bench.done.count("list inferencejobs") < count:
+            await asyncio.sleep(0.001)
+
+    # kopf's first list comes after ours, and may be of nothing.
+    await rounds(1)
+    for _ in range(5):
+        bench.resync.listed()
+        await asyncio.sleep(0.02)
+        assert bench.done.count("list inferencejobs") == 1
+    await rounds(2)
+    running.cancel()
 
 
 async def test_where_a_list_fails_the_stale_object_of_those_before_it_go_all_the_same() -> None:
