@@ -88,6 +88,23 @@ def test_a_loading_worker_is_live_and_not_ready_and_says_so(place: Place, held_s
     assert post(worker.port, INFER, infer_json([[1, 2]])).status == 200
 
 
+def test_a_stop_before_the_worker_has_started_ends_it_at_once(place: Place) -> None:
+    """What has pid 1 ignores signals that it has no handler for, so it was killed after all of its grace."""
+    worker = place.start(a_config(place.put("m.onnx", models.identity())))
+
+    def listens() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", worker.health_port)):
+            return True
+        return False
+
+    until(listens, "the port of probes, which is open before all else")
+    ended = worker.stop().ended()
+
+    assert ended.report is not None
+    assert (ended.code, ended.report.outcome) == (0, "Drained")
+    assert ended.report.message.startswith("told to stop before")
+
+
 def test_a_stop_while_loading_ends_the_worker(place: Place, held_server: HeldServer) -> None:
     worker = place.start(a_config(held_server.url)).wait_answering()
     assert held_server.asked.wait(30)

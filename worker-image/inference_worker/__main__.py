@@ -1,8 +1,10 @@
 """`python -m inference_worker`: one model, one job. Configuration comes in the environment, last words go to the kubelet."""
 
 # First of all: what follows takes a second to import.
-from inference_worker.early import open_port
+from inference_worker.early import REPORT_PATH, REPORT_VARIABLE, end_when_told, open_port
 
+if __name__ == "__main__":
+    end_when_told()
 _OPENED = open_port() if __name__ == "__main__" else None
 
 import asyncio
@@ -39,7 +41,6 @@ from inference_worker.worker_state import WorkerState
 
 log = logging.getLogger("inference_worker")
 
-TERMINATION_PATH_VARIABLE = "INFERENCE_TERMINATION_PATH"
 _EXIT_RETRY, _EXIT_PERMANENT = 1, 2
 # Endpoints keep sending for a moment after a pod is marked for deletion; leaving at once would refuse those callers.
 _LINGER_SECONDS = 2.0
@@ -230,7 +231,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     root = Path(os.environ.get("INFERENCE_VOLUME_ROOT", VOLUME_ROOT))
     report, code = run(root, Ports.of(os.environ, opened=_OPENED))
-    path = Path(os.environ.get(TERMINATION_PATH_VARIABLE, "/dev/termination-log"))
+    path = Path(os.environ.get(REPORT_VARIABLE, REPORT_PATH))
     with contextlib.suppress(OSError):
         path.write_bytes(encode_report(report))
     return code
