@@ -11,6 +11,7 @@ from typing import Protocol
 
 from inference_operator.api.instants import EARLIEST
 from inference_operator.liveness.detector import LIMITS, Cause, Evidence, Limits, NodeEvidence, Verdict, cut_off, is_silent, weigh
+from inference_operator.liveness.patience import Patience
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.pings import Word
@@ -24,8 +25,6 @@ STEP_SECONDS = 0.05
 _TURNS = 5
 # A connection that stays silent so long is made anew: TCP repeats ever more rarely, and would hear of a cured network last.
 _RENEW_SECONDS = 1.0
-# The control plane hears of a dead node after 50 s by its defaults, also after it was away for a minute itself.
-_NODE_GRACE_SECONDS = 120.0
 # Nobody on this node is silent: what is asked of it in the end is never a question of the node.
 _QUIET = NodeEvidence(0, 0)
 
@@ -93,6 +92,7 @@ class Prober:
         self._unheard: set[str] = set()
         # Who gives cause to look closer: silent beyond one poll, refusing, or suspected.
         self._odd: set[str] = set()
+        self._patience = Patience()
         self._steps = 0
         self._listened = 0.0
         self._last: float | None = None
@@ -259,7 +259,7 @@ class Prober:
     def _silent_nodes(self, silent: dict[str, Pod]) -> frozenset[str]:
         """Nodes where a worker fell silent and no other has answered since: one that hangs alone says nothing of its node.
 
-        It says nothing of it either once the control plane would have heard of a dead node.
+        It says nothing of it either once the control plane would have heard of a dead node, or where it is silent again and again.
         """
         since: dict[str, float] = {}
         for uid, pod in silent.items():
@@ -268,9 +268,12 @@ class Prober:
             node = polled.pod.node or ""
             if not polled.verdict.suspected and polled.spoke > since.get(node, polled.spoke):
                 del since[node]
-        known = self._store.nodes
+        known, whose = (
+            self._store.nodes,
+            {node: {pod.key.namespace for pod in silent.values() if pod.node == node} for node in since},
+        )
         return frozenset(
-            node for node, at in since.items() if self._listened - at < _NODE_GRACE_SECONDS or _doubted(known.get(node))
+            node for node in since if self._patience.bars(whose[node], node, self._listened) or _doubted(known.get(node))
         )
 
     def _nodes(self, found: dict[str, Evidence]) -> dict[str, NodeEvidence]:

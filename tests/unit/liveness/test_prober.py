@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from inference_operator.liveness.patience import MOST_SECONDS
 from inference_operator.liveness.prober import STEP_SECONDS, Prober
 from inference_operator.runtime.pings import Word
 from inference_operator.state.objects import Key, PodPhase
@@ -251,6 +252,32 @@ def test_who_cuts_the_only_worker_off_that_tells_of_others_takes_nobodys_request
     world.silent = {"w1", "w2"}
 
     assert world.run(5.0) == {"w2"}
+
+
+def test_a_worker_that_comes_and_goes_alone_on_a_node_takes_it_from_all_others_for_minutes_at_most() -> None:
+    """A tenant's own pod, with a label and an owner reference to its job, needs no device for it."""
+    world = World("a", "b", "c")
+    world.run(2.0)
+    barred, hour = 0.0, 3600.0
+    for _ in range(round(hour / 0.5)):
+        # Silent until it bars the node no more, trusted and calm again, and so on.
+        suspected = "w1" in world.store.suspected
+        world.silent = {"w1"} if not suspected or "a" in world.store.silent_nodes else set()
+        world.run(0.5)
+        barred += 0.5 * ("a" in world.store.silent_nodes)
+
+    assert MOST_SECONDS <= barred <= 2.1 * MOST_SECONDS
+
+
+def test_a_node_that_was_silent_for_long_is_barred_again_after_an_hour() -> None:
+    world = World("a", "b", "c")
+    world.run(2.0)
+    for quiet in (True, False, True):
+        world.silent = {"w1"} if quiet else set()
+        world.run(10.0)
+        assert ("a" in world.store.silent_nodes) == quiet
+        world.run(300.0 if quiet else 3600.0)
+        assert "a" not in world.store.silent_nodes
 
 
 def test_who_answers_is_known_and_who_falls_silent_or_goes_is_not() -> None:
