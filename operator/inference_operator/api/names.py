@@ -26,6 +26,8 @@ ANNOTATION_AUTOSCALER = f"{DOMAIN}/autoscaler-revision"
 ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
 # The replica that answers for the custom metrics API.
 ANNOTATION_LEADER = f"{DOMAIN}/leader"
+# On the Lease: its holder, and where that listens for as long as it lives.
+ANNOTATION_HOLDER = f"{DOMAIN}/holder"
 # The CAs, in PEM, by which a worker knows the operator until it has a certificate of its own.
 ANNOTATION_TRUST = f"{DOMAIN}/trust"
 # On a Workload of Kueue's that the job's own suspend has made inactive: what others made inactive stays so.

@@ -41,8 +41,6 @@ _ROOM = 8
 _REMEMBERED = 8
 # A look that takes longer is begun anew, on another connection: the API server behind this one may be dead.
 _LOOK_SECONDS = 5.0
-# Where the holder listens. What an operator of an older version leaves there names the holder before it.
-HOLDER_ANNOTATION = f"{names.DOMAIN}/holder"
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -223,7 +221,7 @@ class Lease:
         if self._document is None:
             return False
         holder = self._document["spec"].get("holderIdentity") or ""
-        told = self._document["metadata"].get("annotations", {}).get(HOLDER_ANNOTATION, "")
+        told = self._document["metadata"].get("annotations", {}).get(names.ANNOTATION_HOLDER, "")
         self._watch.follow(Holder.parse(told, holder))
         if not await self._watch.has_ended():
             return False
@@ -268,7 +266,7 @@ class Lease:
             "leaseTransitions": old.get("leaseTransitions", 0) + (not mine and bool(seen)),
         }
         known: dict[str, Any] = seen["metadata"] if seen is not None else {"name": self._name, "namespace": self._namespace}
-        metadata = {**known, "annotations": {**known.get("annotations", {}), HOLDER_ANNOTATION: str(self._own or "")}}
+        metadata = {**known, "annotations": {**known.get("annotations", {}), names.ANNOTATION_HOLDER: str(self._own or "")}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         try:
             if seen is None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from inference_operator.api.names import ANNOTATION_HOLDER
 from inference_operator.kube import holder as module
 from inference_operator.kube.holder import Holder, HolderWatch
-from inference_operator.kube.leaderelection import HOLDER_ANNOTATION, LONGEST_SECONDS, Leadership, Lease
+from inference_operator.kube.leaderelection import LONGEST_SECONDS, Leadership, Lease
 from tests.clock import Clock
 from tests.loopback import free_ports
 from tests.unit.kube.test_leadership import LeaseServer
@@ -165,7 +166,7 @@ async def test_a_standby_takes_the_lease_of_a_process_that_has_ended() -> None:
         await second
 
     assert holder_of(server) == "second-1"
-    assert server.lease is not None and server.lease["metadata"]["annotations"][HOLDER_ANNOTATION] == ""
+    assert server.lease is not None and server.lease["metadata"]["annotations"][ANNOTATION_HOLDER] == ""
 
 
 async def during_the_next_read(server: LeaseServer, do: Callable[[], Any]) -> None:
