@@ -83,8 +83,13 @@ class Replicas:
 
     @property
     def serving(self) -> tuple[Pod, ...]:
-        """Workers of any revision that answer."""
+        """Workers of any revision that are ready."""
         return tuple(pod for pod in (*self.current, *self.stale) if is_running(pod))
+
+    @property
+    def heard(self) -> tuple[Pod, ...]:
+        """Of these all of whom the operator hears: ready for the kubelet isn't enough, a dead node says nothing new of its pods."""
+        return tuple(pod for pod in self.serving if pod.uid not in self.silent)
 
     @property
     def outdated(self) -> tuple[Pod, ...]:
@@ -99,12 +104,12 @@ class Replicas:
     @property
     def whole(self) -> bool:
         """Whether all workers that are wanted answer, and none of another revision is left."""
-        return len(self.ready) >= self.wanted > 0 and not self.stale
+        return len(self.answering) >= self.wanted > 0 and not self.stale
 
     @property
     def stays(self) -> bool:
         """Whether all workers that are wanted answer, none is outdated, and some should move."""
-        return len(self.serving) >= self.wanted > 0 and bool(self.stale) and not self.outdated
+        return len(self.heard) >= self.wanted > 0 and bool(self.stale) and not self.outdated
 
     @property
     def complete(self) -> bool:
@@ -188,7 +193,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
     settled = _settles(current, last[0].number if last is not None else 0, observed)
     told = observed.job.status.last_attempt
-    untold = sum(told is None or pod.number != told.number for pod in failed)
+    untold = sum(_is_untold(pod, told, now) for pod in failed)
     retry = _retry(*last, untold, wanted, observed, settings, now) if last is not None else None
     # One too many that failed, which was to spread the service, holds nothing back once it is told: nobody waits for it.
     whole = sum(map(is_running, current)) >= wanted > 1
@@ -216,6 +221,13 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
     return _giving_up(found, settings, now)
+
+
+def _is_untold(pod: Pod, told: AttemptStatus | None, now: datetime) -> bool:
+    """Whether a failed worker came, or ended, after the last one that is told: an older one may be left that nobody may delete."""
+    if told is None or told.end_time is None or pod.number >= told.number:
+        return told is None or pod.number != told.number
+    return ended_at(pod, now).replace(microsecond=0) > told.end_time
 
 
 def _moves(pod: Pod, wanted: int) -> datetime:

@@ -207,7 +207,7 @@ def _conditions(
 ) -> tuple[tuple[UndatedCondition, ...], Phase]:
     # Where nothing else has room, a worker on a node that is about to go is as good as any other.
     stays = state.stays and pending is not None
-    ready, wanted = len(state.serving if stays else state.ready), state.wanted
+    ready, wanted = len(state.heard if stays else state.answering), state.wanted
     count = len(state.serving if stays else state.current)
     placed = UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{count}/{wanted} workers placed")
     if not wanted:
@@ -217,10 +217,9 @@ def _conditions(
         text = f"{ready}/{wanted} workers ready at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), Phase.SERVING
     reason, text, permanent = _why_not_ready(observed, state, pending)
-    serving = len(state.serving)
-    if serving:
-        # Ready for the kubelet isn't enough: a node that has died says nothing new of its pods.
-        text = f"{sum(pod.uid not in state.silent for pod in state.serving)}/{wanted} workers answer; {text}"
+    serving = len(state.heard)
+    if state.serving:
+        text = f"{serving}/{wanted} workers answer; {text}"
     # Once all have answered, a service answers as long as one of its workers does; what it lacks is told by Reconciling.
     enough = serving >= wanted or (serving > 0 and status.ready_time is not None)
     truth = Truth.TRUE if enough else Truth.FALSE
@@ -280,7 +279,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         or _deadline(resolved.spec.deadline, state, completed, pending, before.deadline, now),
         queue=queue_status(pending, before.queue, now),
         replicas=len(state.current) + len(state.stale),
-        ready_replicas=len(state.serving),
+        ready_replicas=len(state.heard),
         desired_replicas=state.wanted,
         asleep_since=state.asleep,
         current_revision=resolved.revisions.combined if state.whole else before.current_revision,

@@ -49,6 +49,30 @@ def least(seen: Observed) -> list[int]:
     return [a.manifest["spec"]["minAvailable"] for a in decide(seen, full()).actions if isinstance(a, ApplyBudget)]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_service_whose_workers_are_all_silent_is_not_ready(workers: int) -> None:
+    """It said Ready=True with 0 workers that answer, and 1 of 1 ready."""
+    job = a_job(serve=True, replicas=workers, status=replace(LOOKED, ready_time=NOW))
+    pods = [a_pod(job, number, created_ago=600) for number in range(1, workers + 1)]
+    seen = replace(observed(job, *pods), silent=frozenset(pod.uid for pod in pods), has_service=True)
+    status = status_of(decide(seen, full()))
+
+    ready = next(one for one in status.conditions if one.type == "Ready")
+    assert (ready.status, status.ready_replicas, status.phase) == ("False", 0, "Waiting")
+    assert ready.message.startswith(f"0/{workers} workers answer")
+
+
+def test_a_silent_worker_without_room_for_a_successor_is_told_with_what_is_in_the_way() -> None:
+    """It said Serving, and 2/2 workers ready, for as long as the control plane knew nothing of the dead node."""
+    job = a_job(serve=True, replicas=2, status=replace(LOOKED, ready_time=NOW))
+    dead, other = a_pod(job, 1, created_ago=600), a_pod(job, 2, node="node-2", created_ago=600)
+    status = status_of(decide(replace(observed(job, dead, other), silent=frozenset({dead.uid}), has_service=True), full()))
+
+    ready = next(one for one in status.conditions if one.type == "Ready")
+    assert (ready.status, ready.reason, status.ready_replicas) == ("True", "NoFreeCapacity", 1)
+    assert ready.message.startswith("1/2 workers answer")
+
+
 def test_a_worker_that_falls_silent_is_not_among_those_that_answer() -> None:
     """The message said that two of two answer, and then that one of them doesn't."""
     two = replace(TWO, status=replace(LOOKED, ready_time=NOW))

@@ -537,6 +537,19 @@ def test_a_worker_is_not_given_up_where(changes: dict[str, Any]) -> None:
     assert sorted_out(job, a_pod(job, 1, **changes)).given_up == ()
 
 
+def test_a_failed_worker_that_stays_is_counted_once() -> None:
+    """Where ended pods may not be deleted, each look counted all but the newest again, and wrote the status."""
+    told = AttemptStatus(number=2, pod="p", outcome=AttemptOutcome.FAILED, reason="WorkerFailed", end_time=whole(NOW))
+    status = InferenceJobStatus(attempts=2, failed_attempts=2, last_attempt=told)
+    job = a_job(serve=True, replicas=2, status=status)
+
+    assert sorted_out(job, a_failure(job, 1, ended_ago=5), a_failure(job, 2, ended_ago=5)).untold == 0
+    # An older one that fails later is news.
+    earlier = replace(told, end_time=whole(NOW) - timedelta(seconds=60))
+    job = replace(job, status=replace(status, last_attempt=earlier))
+    assert sorted_out(job, a_failure(job, 1, ended_ago=5), a_failure(job, 2, ended_ago=60)).untold == 1
+
+
 def test_one_that_fails_beside_younger_workers_is_counted() -> None:
     job = a_service(2)
 

@@ -473,7 +473,7 @@ SAYS = {
     "none yet": (0, 0, ""),
     "well": (1, 1, "Serving"),
     "starting": (1, 0, ""),
-    "no image": (1, 0, f"ImageUnavailable: the worker's image can't be had: no such image; {IMAGE_CURE}"),
+    "no image": (1, 0, f"ImageUnavailable: the worker's image can't be had on node node-1: no such image; {IMAGE_CURE}"),
     "failed": (0, 0, "WorkerFailed: it broke"),
     "refused": (0, 0, "QuotaExceeded: exceeded quota: q"),
 }  # fmt: skip
