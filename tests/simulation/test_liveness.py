@@ -188,6 +188,28 @@ def test_work_that_falls_silent_where_the_control_plane_lost_its_node_is_given_u
     assert seen == [2, 3]
 
 
+def test_one_that_is_silent_for_a_moment_after_an_outage_is_not_ended() -> None:
+    """Nodes count as out of reach for a while then. A worker that hung for four seconds was ended, and it was the last one."""
+    world = a_service("a")
+    world.at(20.0, partial(out_of_reach, world, "a"))
+    world.at(30.0, lambda: world.silent.add("a"))
+    world.at(34.0, world.silent.clear)
+    world.run(60.0)
+
+    assert (world.taking("s"), sum(world.deleted.values())) == ({"a"}, 0)
+
+
+def test_one_that_stays_silent_on_a_node_out_of_reach_is_lost() -> None:
+    world, gone = a_service("a"), list[int]()
+    world.at(20.0, partial(out_of_reach, world, "a"))
+    world.at(30.0, lambda: world.silent.add("a"))
+    for second in (39.0, 45.0):
+        world.at(second, lambda: gone.append(sum(world.deleted.values())))
+    world.run(60.0)
+
+    assert gone == [0, 1]
+
+
 def test_a_worker_that_is_told_to_stop_takes_no_new_requests() -> None:
     world, left = a_service("a", "b"), list[float]()
     world.at(19.0, lambda: when(world, lambda: len(world.taking("s")) == 1, left))

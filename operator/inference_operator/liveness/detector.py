@@ -31,6 +31,8 @@ class Limits:
     doubted_seconds: float = 0.35
     # One that never answered, while others like it do: no policy keeps the operator from it.
     unheard_seconds: float = 10.0
+    # From when on the silence of one on a node that the control plane can't reach makes it lost.
+    lost_seconds: float = 10.0
     # Connections refused or reset in a row, without an answer between them.
     refusals: int = 2
     # An answer that takes longer takes no suspicion back: the worker or its node is slow.

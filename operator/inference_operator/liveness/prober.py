@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from inference_operator.api.instants import EARLIEST
-from inference_operator.liveness.detector import LIMITS, Cause, Evidence, Limits, NodeEvidence, Verdict, cut_off, is_silent, weigh
+from inference_operator.liveness.detector import LIMITS, Cause, Evidence, Limits, NodeEvidence, cut_off, is_silent, weigh
 from inference_operator.liveness.patience import Patience
+from inference_operator.liveness.polled import Polled
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.pings import Word
@@ -45,26 +46,6 @@ class Pinger(Protocol):
         ...
 
 
-class _Polled:
-    """A worker that is polled. Times are listening seconds; `asked` is when the first question that still waits was put."""
-
-    __slots__ = ("answered", "answers", "asked", "begun", "pod", "refusals", "renewed", "spoke", "verdict")
-
-    def __init__(self, pod: Pod, begun: float) -> None:
-        self.pod = pod
-        self.begun = begun
-        self.asked: float | None = None
-        self.renewed = 0.0
-        self.refusals = 0
-        self.answers = 0
-        # Silence tells nothing of one who never spoke, unless others like it do: a policy may keep the operator from workers that
-        # all others reach. Policies select pods by their labels, which are alike for a job's workers of one revision.
-        self.answered = False
-        # When it last answered in time.
-        self.spoke = 0.0
-        self.verdict = Verdict()
-
-
 class Prober:
     """Evidence of all workers, and the suspicions in the store.
 
@@ -86,7 +67,7 @@ class Prober:
         self._wake_owner = wake_owner
         self._wake_waiting = wake_waiting
         self._limits = limits
-        self._polled: dict[str, _Polled] = {}
+        self._polled: dict[str, Polled] = {}
         self._on: dict[str, int] = {}
         # Those who never answered, though workers like them answer on other nodes.
         self._unheard: set[str] = set()
@@ -131,7 +112,7 @@ class Prober:
         for uid, pod in ready.items():
             known = self._polled.get(uid)
             if known is None:
-                self._polled[uid] = _Polled(pod, self._listened)
+                self._polled[uid] = Polled(pod, self._listened)
             else:
                 known.pod = pod
         self._displace()
@@ -171,7 +152,7 @@ class Prober:
         known = self._polled.get(pod.uid)
         return pod.ready or pod.containers_ready or (known is not None and known.answered)
 
-    def _hear(self, polled: _Polled, word: Word) -> None:
+    def _hear(self, polled: Polled, word: Word) -> None:
         late = polled.asked is not None and self._listened - polled.asked > self._limits.late_seconds
         polled.asked = None
         if word is Word.ANSWERED:
@@ -227,6 +208,7 @@ class Prober:
             elif not evidence.refusals and not evidence.silent:
                 self._odd.discard(uid)
         self._store.suspected, self._store.silent = frozenset(suspected), silent
+        self._judge_lost(silent)
         recovering_before, self._store.recovering = self._store.recovering, frozenset(recovering)
         nodes_before, self._store.silent_nodes = self._store.silent_nodes, self._silent_nodes(silent)
         if nodes_before != self._store.silent_nodes:
@@ -237,7 +219,14 @@ class Prober:
         for uid in (recovering_before ^ self._store.recovering) & self._store.suspected:
             self._wake_owner(self._polled[uid].pod)
 
-    def _tell(self, polled: _Polled) -> None:
+    def _judge_lost(self, silent: dict[str, Pod]) -> None:
+        """Whose silence is too young to make it lost, whatever is said of its node: it has a successor, and isn't ended yet."""
+        just = frozenset(uid for uid in silent if self._listened - self._polled[uid].verdict.since < self._limits.lost_seconds)
+        before, self._store.just_silent = self._store.just_silent, just
+        for uid in (before - just) & silent.keys():
+            self._wake_owner(silent[uid])
+
+    def _tell(self, polled: Polled) -> None:
         pod, cause = polled.pod, polled.verdict.cause
         if cause is not None:
             self._store.heard.discard(pod.uid)
@@ -250,7 +239,7 @@ class Prober:
             metrics.suspicions_withdrawn_total.inc()
         self._wake_owner(pod)
 
-    def _evidence(self, polled: _Polled) -> Evidence:
+    def _evidence(self, polled: Polled) -> Evidence:
         if not polled.answered:
             return Evidence(self._listened - polled.begun) if polled.pod.uid in self._unheard else Evidence()
         silent = self._listened - polled.asked if polled.asked is not None else 0.0

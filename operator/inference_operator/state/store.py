@@ -99,6 +99,8 @@ class Store:
         self.recovering: frozenset[str] = frozenset()
         # Of these the silent ones, by uid: to be refused is to hear that the node lives, and its kubelet tells the rest.
         self.silent: Mapping[str, Pod] = {}
+        # Of these, who fell silent a moment ago: after an outage of the API server every node counts as out of reach for a while.
+        self.just_silent: frozenset[str] = frozenset()
         # Nodes where workers fell silent and none has answered since.
         self.silent_nodes: frozenset[str] = frozenset()
         # When workers of a serving job were last seen to have requests, by its uid.
@@ -275,7 +277,8 @@ class Store:
         if node is None:
             return True
         # What a node that is not ready was told to end it may never end, or never say so.
-        return (not node.reachable and pod.uid not in self.heard) or (pod.deleting and not node.ready)
+        unheard = pod.uid not in self.heard and pod.uid not in self.just_silent
+        return (not node.reachable and unheard) or (pod.deleting and not node.ready)
 
     def _as_heard(self, pod: Pod) -> Pod:
         """The control plane takes a pod for not ready when it can't reach its node; a worker that answers us knows better."""
