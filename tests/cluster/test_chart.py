@@ -714,10 +714,14 @@ def test_network_policies_know_workers_and_operator_as_they_are() -> None:
     (deployment,) = kinds(render("kedaScaler.enabled=true"), "Deployment")
     ports = {port["containerPort"] for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
     ours = {names.LABEL_NAME: names.WORKER_NAME, names.LABEL_MANAGED_BY: names.MANAGED_BY}
-    to_workers = next(rule for rule in operator["egress"] if "podSelector" in rule.get("to", [{}])[0])
+    to_operators, to_workers = [rule for rule in operator["egress"] if "podSelector" in rule.get("to", [{}])[0]][:2]
+    from_operators = operator["ingress"][0]
 
     assert worker["podSelector"] == {"matchLabels": ours}
     assert to_workers["to"][0]["podSelector"] == {"matchLabels": ours}
+    # A standby is connected to the leader.
+    assert to_operators["to"] == from_operators["from"] == [{"podSelector": operator["podSelector"]}]
+    assert to_operators["ports"] == from_operators["ports"] == [{"port": 8080}]
     assert operator["podSelector"]["matchLabels"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
     assert {port["port"] for rule in operator["ingress"] for port in rule["ports"]} == ports
     assert {port["port"] for rule in worker["ingress"] for port in rule["ports"]} == {HTTP_PORT, GRPC_PORT, HEALTH_PORT}
@@ -730,7 +734,8 @@ def test_network_policies_let_nobody_in_by_a_list_that_is_empty() -> None:
     found = policies("watchNamespaces={a}", "kedaScaler.enabled=true", *(f"networkPolicy.{name}=null" for name in empty))
     operator, worker = found["system", "release-inference-operator"], found["a", "release-inference-operator-workers"]
 
-    assert [port["port"] for rule in operator["ingress"] for port in rule["ports"]] == [8443]
+    assert [port["port"] for rule in operator["ingress"] for port in rule["ports"]] == [8080, 8443]
+    assert operator["ingress"][0]["from"] == [{"podSelector": operator["podSelector"]}]
     assert [rule["from"] for rule in worker["ingress"]] == [
         [
             {

@@ -58,13 +58,22 @@ class Holder:
                     # It says nothing unasked. A server may end a connection for being idle.
                     while await reader.read(1024):
                         pass
-                if await self.refuses():
-                    await asyncio.sleep(_AGAIN_SECONDS)
-                    if await self.refuses():
-                        return True
-                reader, writer = await self._connect()
+                # A process that ends may close its connections before the port: then the next one is ended, too.
+                again = await self._reconnected()
+                if again is None:
+                    return True
+                reader, writer = again
         except (OSError, TimeoutError):
             return False
+
+    async def _reconnected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Another connection; None where two in a row are refused."""
+        for _ in range(2):
+            try:
+                return await self._connect()
+            except ConnectionRefusedError:
+                await asyncio.sleep(_AGAIN_SECONDS)
+        return None
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with asyncio.timeout(_CONNECT_SECONDS):

@@ -78,6 +78,18 @@ async def test_the_end_of_a_process_is_seen() -> None:
         assert await seen
 
 
+async def test_a_process_that_ends_its_connections_before_its_port_is_seen_to_end() -> None:
+    """The next connection was made, and ended too: the one after it was refused, which was taken for nothing."""
+    async with a_process() as process:
+        seen = asyncio.create_task(process.holder.ended())
+        await process.connected.wait()
+        process.hang_up()
+        await process.connected.wait()
+        process.end()
+
+        assert await seen
+
+
 async def test_a_server_that_hangs_up_and_listens_lives() -> None:
     async with a_process() as process:
         seen = asyncio.create_task(process.holder.ended())
