@@ -135,7 +135,8 @@ class Replicas:
         """
         keep_stale = max(0, self.wanted - len(self.answering))
         ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.uid in self.silent, pod.number))
-        return (*ranked[keep_stale:], *(pod for pod in self._over if pod is not self.spreading))
+        spreading = self.spreading
+        return (*ranked[keep_stale:], *(pod for pod in self._over if pod is not spreading))
 
     @property
     def spreading(self) -> Pod | None:
@@ -265,7 +266,8 @@ def _giving_up(found: Replicas, settings: Settings, now: datetime) -> Replicas:
         return replace(found, gives_up=left)
     given_up = tuple((pod, not_answering(pod, (due[pod.uid] - (pod.created or now)).total_seconds())) for pod in over)
     # One too many, which was to spread the service, is missed by nobody.
-    missed = sum(pod not in found.superfluous and pod is not found.spreading for pod in over)
+    spare = (found.spreading, *found.superfluous)
+    missed = sum(pod not in spare for pod in over)
     current = tuple(pod for pod in found.current if pod not in over)
     return replace(found, current=current, gives_up=left, given_up=given_up, untold=found.untold + missed, spreads=None)
 

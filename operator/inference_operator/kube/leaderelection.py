@@ -220,7 +220,7 @@ class Lease:
         """Whether the process ended that the API server has as the holder."""
         if self._document is None:
             return False
-        holder = self._document["spec"].get("holderIdentity") or ""
+        holder = self._sight.holder
         told = self._document["metadata"].get("annotations", {}).get(names.ANNOTATION_HOLDER, "")
         self._watch.follow(Holder.parse(told, holder))
         if not await self._watch.has_ended():

@@ -3,7 +3,7 @@
 A worker is what a tenant's pod says that it is. One that answers and falls silent in turn, alone on a node, would bar it to all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 # The control plane hears of a dead node after 50 s by its defaults, also after it was away for a minute itself.
@@ -31,9 +31,10 @@ class Patience:
     def __init__(self) -> None:
         self._left: dict[tuple[str, str], _Left] = {}
 
-    def bars(self, namespaces: Iterable[str], node: str, now: float) -> bool:
+    def bars(self, namespaces: AbstractSet[str], node: str, now: float) -> bool:
         """Whether silent workers of these namespaces bar a node now. It is asked at each look for as long as they are silent."""
-        each = [self._take(namespace, node, now) for namespace in set(namespaces)]
+        # Each is charged, also after one that does.
+        each = [self._take(namespace, node, now) for namespace in namespaces]
         return any(each)
 
     def _take(self, namespace: str, node: str, now: float) -> bool:

@@ -251,16 +251,16 @@ class Prober:
         It says nothing of it either once the control plane would have heard of a dead node, or where it is silent again and again.
         """
         since: dict[str, float] = {}
+        whose: dict[str, set[str]] = {}
         for uid, pod in silent.items():
-            since[pod.node or ""] = max(since.get(pod.node or "", 0.0), self._polled[uid].verdict.since)
+            node = pod.node or ""
+            since[node] = max(since.get(node, 0.0), self._polled[uid].verdict.since)
+            whose.setdefault(node, set()).add(pod.key.namespace)
         for polled in self._polled.values() if since else ():
             node = polled.pod.node or ""
             if not polled.verdict.suspected and polled.spoke > since.get(node, polled.spoke):
                 del since[node]
-        known, whose = (
-            self._store.nodes,
-            {node: {pod.key.namespace for pod in silent.values() if pod.node == node} for node in since},
-        )
+        known = self._store.nodes
         return frozenset(
             node for node in since if self._patience.bars(whose[node], node, self._listened) or _doubted(known.get(node))
         )
